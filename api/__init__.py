@@ -1,0 +1,1 @@
+"""Scheduling rounds as optimisation models: compiled, solved in time, checked, carried out."""

@@ -1,0 +1,185 @@
+"""Read-only NumPy columns and the checks that every public constructor shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apportion.instances.errors import InstanceError
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+Names: TypeAlias = NDArray[np.str_]
+
+
+def freeze(array: NDArray[Any]) -> None:
+    """Make an array read-only in place."""
+    array.flags.writeable = False
+
+
+def _copied(values: object, dtype: type[Any], where: str) -> NDArray[Any]:
+    try:
+        raw = np.asarray(values)
+        if raw.size == 0:
+            raw = raw.astype(dtype)
+        if dtype is np.int64 and raw.dtype.kind == "f":
+            bad = np.flatnonzero(~np.isfinite(raw.ravel()) | (raw.ravel() != np.round(raw.ravel())))
+            if bad.size:
+                first = int(bad[0])
+                raise InstanceError(f"{where}[{first}] = {raw.ravel()[first]}: must be whole")
+        if dtype in (np.int64, np.float64) and raw.dtype.kind not in "iuf":
+            raise InstanceError(f"{where}: expected numbers, got {_shown(values)}")
+        if dtype is np.bool_ and raw.dtype.kind != "b":
+            raise InstanceError(f"{where}: expected true or false, got {_shown(values)}")
+        out = np.array(raw, dtype=dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, InstanceError):
+            raise
+        raise InstanceError(f"{where}: {_shown(values)} is not a column of {dtype.__name__}") from None
+    freeze(out)
+    return out
+
+
+def _shown(values: object) -> str:
+    text = repr(values).replace("\n", " ")
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def floats(values: object, where: str, shape: tuple[int, ...] | None = None) -> Floats:
+    """Copy values into a read-only float column of the given shape.
+
+    Raises
+    ------
+    InstanceError
+        On anything that is not a number, a wrong shape, or NaN. Infinity passes: the caller says
+        with ``finite`` where it is not meant.
+    """
+    out = cast(Floats, _copied(values, np.float64, where))
+    _shaped(out, shape, where)
+    nan = np.flatnonzero(np.isnan(out.ravel()))
+    if nan.size:
+        raise InstanceError(f"{where}{_place(out, int(nan[0]))} = NaN: not a number")
+    return out
+
+
+def ints(values: object, where: str, shape: tuple[int, ...] | None = None) -> Ints:
+    """Copy values into a read-only integer column; whole floats pass."""
+    out = cast(Ints, _copied(values, np.int64, where))
+    _shaped(out, shape, where)
+    return out
+
+
+def bools(values: object, where: str, shape: tuple[int, ...] | None = None) -> Bools:
+    """Copy values into a read-only column of truth values."""
+    out = cast(Bools, _copied(values, np.bool_, where))
+    _shaped(out, shape, where)
+    return out
+
+
+def names(values: object, where: str, *, count: int | None = None, unique: bool = True) -> Names:
+    """Copy strings into a read-only column; by default empty and repeated ones are refused."""
+    if isinstance(values, np.ndarray) and values.dtype.kind == "U":
+        out = cast(Names, np.array(values, dtype=np.str_))
+    else:
+        if isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray)):
+            raise InstanceError(f"{where}: expected a list of strings, got {_shown(values)}")
+        items = list(cast("Sequence[object]", values))
+        for index, item in enumerate(items):
+            if not isinstance(item, str):
+                raise InstanceError(f"{where}[{index}] = {item!r}: must be a string")
+        out = np.array(items, dtype=np.str_)
+    _shaped(out, None if count is None else (count,), where)
+    if unique:
+        empty = np.flatnonzero(out == "")
+        if empty.size:
+            raise InstanceError(f"{where}[{int(empty[0])}] is empty")
+        if len(set(out.tolist())) != out.size:
+            seen: dict[str, int] = {}
+            for index, item in enumerate(out.tolist()):
+                if item in seen:
+                    raise InstanceError(
+                        f"{where}[{index}] = {item!r}: already used at index {seen[item]}"
+                    )
+                seen[item] = index
+    freeze(out)
+    return out
+
+
+def _shaped(array: NDArray[Any], shape: tuple[int, ...] | None, where: str) -> None:
+    if shape is not None and array.shape != shape:
+        if array.size == 0 and 0 in shape:
+            array.shape = shape
+            return
+        raise InstanceError(f"{where} has shape {array.shape}, expected {shape}")
+
+
+def _place(array: NDArray[Any], flat: int) -> str:
+    where = np.unravel_index(flat, array.shape)
+    return "[" + ", ".join(str(int(part)) for part in where) + "]"
+
+
+def require(
+    array: NDArray[Any], good: NDArray[np.bool_], where: str, rule: str, ids: Names | None = None
+) -> None:
+    """Raise on the first entry that breaks a rule.
+
+    Parameters
+    ----------
+    array
+        The column.
+    good
+        Same shape; False where the rule is broken.
+    where
+        Object and field, ``"jobs.gang"``.
+    rule
+        Why it is broken, ``"a gang needs at least 1 GPU"``.
+    ids
+        Names of the rows, to be told beside the index.
+    """
+    if good.all():
+        return
+    flat = int(np.flatnonzero(~good.ravel())[0])
+    row = int(np.unravel_index(flat, array.shape)[0])
+    who = f" (job {ids[row]!r})" if ids is not None else ""
+    value = array.ravel()[flat].item()
+    raise InstanceError(f"{where}{_place(array, flat)} = {value}{who}: {rule}")
+
+
+def finite(array: Floats, where: str, ids: Names | None = None) -> None:
+    """Refuse infinities."""
+    require(array, np.isfinite(array), where, "must be finite", ids)
+
+
+def ragged(
+    offsets: object, values: object, where: str, count: int
+) -> tuple[Ints, Floats]:
+    """Check a ragged column: ``count + 1`` offsets that rise from 0 to the number of values."""
+    starts = ints(offsets, f"{where}_offsets", (count + 1,))
+    flat = floats(values, where)
+    if flat.ndim != 1:
+        raise InstanceError(f"{where} has {flat.ndim} dimensions, expected 1")
+    if starts[0] != 0 or starts[-1] != flat.size or (np.diff(starts) < 0).any():
+        raise InstanceError(
+            f"{where}_offsets must rise from 0 to the number of values, {flat.size};"
+            f" got {_shown(starts.tolist())}"
+        )
+    return starts, flat
+
+
+def equal_columns(left: object, right: object, fields: Sequence[str]) -> bool:
+    """Compare two columnar objects field by field (NaN-free by construction)."""
+    for name in fields:
+        one, two = getattr(left, name), getattr(right, name)
+        if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
+            if not np.array_equal(one, two):
+                return False
+        elif one != two:
+            return False
+    return True
+
+
+Check: TypeAlias = Callable[[NDArray[Any]], NDArray[np.bool_]]

@@ -1,0 +1,36 @@
+"""The one error of this room: an input that does not describe a round."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InstanceError(ValueError):
+    """An instance, scenario or file breaks a rule.
+
+    The message names object, field, index and value, in one line: the command line prints it as
+    it is and exits with code 2.
+    """
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Say which known word was probably meant.
+
+    Parameters
+    ----------
+    word
+        What was written.
+    known
+        What would have been understood.
+
+    Returns
+    -------
+    str
+        ``"; did you mean 'gang'?"``, or the list of known words where none is near.
+    """
+    words = sorted(known)
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known: {', '.join(words)}" if words else ""
