@@ -39,7 +39,9 @@ def _copied(values: object, dtype: type[Any], where: str) -> NDArray[Any]:
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, InstanceError):
             raise
-        raise InstanceError(f"{where}: {_shown(values)} is not a column of {dtype.__name__}") from None
+        raise InstanceError(
+            f"{where}: {_shown(values)} is not a column of {dtype.__name__}"
+        ) from None
     freeze(out)
     return out
 
@@ -144,7 +146,7 @@ def require(
         return
     flat = int(np.flatnonzero(~good.ravel())[0])
     row = int(np.unravel_index(flat, array.shape)[0])
-    who = f" (job {ids[row]!r})" if ids is not None else ""
+    who = f" (job {str(ids[row])!r})" if ids is not None else ""
     value = array.ravel()[flat].item()
     raise InstanceError(f"{where}{_place(array, flat)} = {value}{who}: {rule}")
 
@@ -154,9 +156,7 @@ def finite(array: Floats, where: str, ids: Names | None = None) -> None:
     require(array, np.isfinite(array), where, "must be finite", ids)
 
 
-def ragged(
-    offsets: object, values: object, where: str, count: int
-) -> tuple[Ints, Floats]:
+def ragged(offsets: object, values: object, where: str, count: int) -> tuple[Ints, Floats]:
     """Check a ragged column: ``count + 1`` offsets that rise from 0 to the number of values."""
     starts = ints(offsets, f"{where}_offsets", (count + 1,))
     flat = floats(values, where)

@@ -1,0 +1,237 @@
+"""One scheduling round of a training cluster, as a scheduler may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
+
+from apportion.instances.columns import (
+    Bools,
+    Ints,
+    bools,
+    freeze,
+    require,
+)
+from apportion.instances.errors import InstanceError, nearest
+from apportion.instances.policy import REASONS, Reason
+from apportion.instances.training.allocation import Commitments, Placement
+from apportion.instances.training.cluster import Cluster
+from apportion.instances.training.jobs import Jobs
+from apportion.instances.training.tenants import Tenants
+
+
+def _everyone() -> Tenants:
+    return Tenants.named("default")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingRound:
+    """What is there, who wants what, and what happened so far.
+
+    Parameters
+    ----------
+    cluster
+        Nodes and GPU types.
+    jobs
+        Arrived, unfinished jobs.
+    now_s
+        When the decision falls, seconds since the epoch.
+    duration_s
+        Length of a round.
+    tenants
+        Owners of the jobs.
+    reasons
+        Why a decision is asked for now.
+    commitments
+        Reservations in force.
+    placement
+        GPUs held at this moment.
+    node_up
+        False for nodes out of service, shape (nodes,); default: all in service.
+    index
+        Number of the round since the epoch.
+
+    Raises
+    ------
+    InstanceError
+        Where the parts do not fit together: arrivals after ``now_s``, another number of GPU
+        types, unknown tenants, rows that do not exist.
+    """
+
+    family: ClassVar[Literal["training"]] = "training"
+
+    cluster: Cluster
+    jobs: Jobs
+    now_s: float = 0.0
+    duration_s: float = 300.0
+    tenants: Tenants = field(default_factory=_everyone)
+    reasons: tuple[Reason, ...] = ("boundary",)
+    commitments: Commitments = field(default_factory=Commitments)
+    placement: Placement = field(default_factory=Placement)
+    node_up: Bools = field(default_factory=lambda: cast(Bools, None))
+    index: int = 0
+
+    def __post_init__(self) -> None:
+        put = self.__dict__.__setitem__
+        up: Any = self.node_up
+        nodes = self.cluster.nodes.size
+        up = np.ones(nodes, dtype=np.bool_) if up is None else up
+        put("node_up", bools(up, "round.node_up", (nodes,)))
+        put("now_s", _number(self.now_s, "round.now_s"))
+        put("duration_s", _number(self.duration_s, "round.duration_s"))
+        if self.duration_s <= 0:
+            raise InstanceError(f"round.duration_s = {self.duration_s}: must be positive")
+        for reason in self.reasons:
+            if reason not in REASONS:
+                raise InstanceError(f"round.reasons: {reason!r}{nearest(reason, REASONS)}")
+        self._check_jobs()
+        self._check_rows()
+
+    def _check_jobs(self) -> None:
+        jobs, k = self.jobs, self.cluster.types.size
+        if len(jobs) and jobs.throughput_per_s.shape[1] != k:
+            raise InstanceError(
+                f"jobs.throughput_per_s has {jobs.throughput_per_s.shape[1]} columns,"
+                f" the cluster has {k} GPU types"
+            )
+        require(
+            jobs.arrival_s, jobs.arrival_s <= self.now_s, "jobs.arrival_s",
+            f"arrives after the round's now_s = {self.now_s}", jobs.id,
+        )  # fmt: skip
+        tenants = self.tenants.id.size
+        require(
+            jobs.tenant, jobs.tenant < tenants, "jobs.tenant", f"there are {tenants} tenants",
+            jobs.id,
+        )  # fmt: skip
+
+    def _check_rows(self) -> None:
+        n, m = len(self.jobs), self.cluster.nodes.size
+        held, promised = self.placement, self.commitments
+        for where, rows, count in (
+            ("round.placement.job", held.job, n),
+            ("round.placement.node", held.node, m),
+            ("round.commitments.job", promised.job, n),
+        ):
+            require(rows, (rows >= 0) & (rows < count), where, f"there are {count} rows")
+        require(held.gpus, held.gpus >= 1, "round.placement.gpus", "must be at least 1")
+        require(promised.gpus, promised.gpus >= 1, "round.commitments.gpus", "must be at least 1")
+        require(
+            promised.gpu_type,
+            (promised.gpu_type >= -1) & (promised.gpu_type < self.cluster.types.size),
+            "round.commitments.gpu_type", "-1 (any) or a GPU type",
+        )  # fmt: skip
+        require(
+            promised.end_s, promised.end_s > promised.start_s, "round.commitments.end_s",
+            "must lie after start_s",
+        )  # fmt: skip
+
+    @classmethod
+    def trusted(
+        cls,
+        *,
+        cluster: Cluster,
+        jobs: Jobs,
+        now_s: float,
+        duration_s: float,
+        tenants: Tenants,
+        reasons: tuple[Reason, ...],
+        commitments: Commitments,
+        placement: Placement,
+        node_up: Bools,
+        index: int,
+    ) -> TrainingRound:
+        """Assemble from parts the executor has already checked, without paying for it again."""
+        view = object.__new__(cls)
+        view.__dict__.update(
+            cluster=cluster, jobs=jobs, now_s=now_s, duration_s=duration_s, tenants=tenants,
+            reasons=reasons, commitments=commitments, placement=placement, node_up=node_up,
+            index=index,
+        )  # fmt: skip
+        return view
+
+    @cached_property
+    def capacity(self) -> Ints:
+        """GPUs in service of each type, shape (k,)."""
+        if self.node_up.all():
+            return self.cluster.gpus
+        kinds = self.cluster.node_type[self.node_up]
+        counted = np.bincount(
+            kinds, weights=self.cluster.node_gpus[self.node_up], minlength=self.cluster.types.size
+        )
+        out = counted.astype(np.int64)
+        freeze(out)
+        return out
+
+    @cached_property
+    def eligible(self) -> Bools:
+        """Where a job's gang can run at all in this round, shape (n, k).
+
+        True where the throughput is positive, the gang is no larger than the type's GPUs in
+        service, and the model fits the memory of one GPU.
+        """
+        jobs = self.jobs
+        out = jobs.throughput_per_s > 0
+        out &= jobs.gang[:, None] <= self.capacity[None, :]
+        out &= jobs.gpu_memory_gib[:, None] <= self.cluster.type_memory_gib[None, :]
+        freeze(out)
+        return out
+
+    def __repr__(self) -> str:
+        return (
+            f"TrainingRound(now_s={self.now_s:g}, {len(self.jobs)} jobs,"
+            f" {int(self.capacity.sum())} GPUs of {self.cluster.types.size} types)"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TrainingRound):
+            return NotImplemented
+        own: Iterable[str] = (
+            "cluster", "jobs", "now_s", "duration_s", "tenants", "reasons", "commitments",
+            "placement", "index",
+        )  # fmt: skip
+        same = all(getattr(self, name) == getattr(other, name) for name in own)
+        return same and np.array_equal(self.node_up, other.node_up)
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  # columns are compared, not hashed
+
+
+def _number(value: object, where: str) -> float:
+    if isinstance(value, bool | str | bytes):
+        raise InstanceError(f"{where} = {value!r}: must be a number")
+    try:
+        out = float(cast(float, value))
+    except (TypeError, ValueError):
+        raise InstanceError(f"{where} = {value!r}: must be a number") from None
+    if not np.isfinite(out):
+        raise InstanceError(f"{where} = {out}: must be finite")
+    return out
+
+
+def never_fits(round_: TrainingRound) -> list[tuple[int, str]]:
+    """List the jobs that no decision could start in this round, each with the reason.
+
+    Returns
+    -------
+    list of (row, reason)
+        A gang larger than every type in service that it runs on, a model larger than the memory
+        of every such type, or no type with a throughput.
+    """
+    hopeless = np.flatnonzero(~round_.eligible.any(axis=1))
+    jobs, capacity = round_.jobs, round_.capacity
+    out: list[tuple[int, str]] = []
+    for row in hopeless.tolist():
+        runs = jobs.throughput_per_s[row] > 0
+        gang, need = int(jobs.gang[row]), float(jobs.gpu_memory_gib[row])
+        if not runs.any():
+            reason = "no GPU type has a throughput for it"
+        elif (fits := runs & (need <= round_.cluster.type_memory_gib)).any():
+            largest = int(capacity[fits].max())
+            reason = f"its gang of {gang} GPUs is larger than any type it runs on ({largest} GPUs)"
+        else:
+            reason = f"its model needs {need:g} GiB on each GPU, more than any type it runs on has"
+        out.append((row, reason))
+    return out
