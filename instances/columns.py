@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Sequence
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 Names: TypeAlias = NDArray[np.str_]
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def freeze(array: NDArray[Any]) -> None:
@@ -60,8 +62,7 @@ def floats(values: object, where: str, shape: tuple[int, ...] | None = None) -> 
         On anything that is not a number, a wrong shape, or NaN. Infinity passes: the caller says
         with ``finite`` where it is not meant.
     """
-    out = cast(Floats, _copied(values, np.float64, where))
-    _shaped(out, shape, where)
+    out = _shaped(cast(Floats, _copied(values, np.float64, where)), shape, where)
     nan = np.flatnonzero(np.isnan(out.ravel()))
     if nan.size:
         raise InstanceError(f"{where}{_place(out, int(nan[0]))} = NaN: not a number")
@@ -70,22 +71,19 @@ def floats(values: object, where: str, shape: tuple[int, ...] | None = None) -> 
 
 def ints(values: object, where: str, shape: tuple[int, ...] | None = None) -> Ints:
     """Copy values into a read-only integer column; whole floats pass."""
-    out = cast(Ints, _copied(values, np.int64, where))
-    _shaped(out, shape, where)
-    return out
+    return _shaped(cast(Ints, _copied(values, np.int64, where)), shape, where)
 
 
 def bools(values: object, where: str, shape: tuple[int, ...] | None = None) -> Bools:
     """Copy values into a read-only column of truth values."""
-    out = cast(Bools, _copied(values, np.bool_, where))
-    _shaped(out, shape, where)
-    return out
+    return _shaped(cast(Bools, _copied(values, np.bool_, where)), shape, where)
 
 
 def names(values: object, where: str, *, count: int | None = None, unique: bool = True) -> Names:
     """Copy strings into a read-only column; by default empty and repeated ones are refused."""
-    if isinstance(values, np.ndarray) and values.dtype.kind == "U":
-        out = cast(Names, np.array(values, dtype=np.str_))
+    array = cast("NDArray[Any] | None", values if isinstance(values, np.ndarray) else None)
+    if array is not None and array.dtype.kind == "U":
+        out: Names = np.array(array, dtype=np.str_)
     else:
         if isinstance(values, str) or not isinstance(values, (Sequence, np.ndarray)):
             raise InstanceError(f"{where}: expected a list of strings, got {_shown(values)}")
@@ -94,7 +92,7 @@ def names(values: object, where: str, *, count: int | None = None, unique: bool 
             if not isinstance(item, str):
                 raise InstanceError(f"{where}[{index}] = {item!r}: must be a string")
         out = np.array(items, dtype=np.str_)
-    _shaped(out, None if count is None else (count,), where)
+    out = _shaped(out, None if count is None else (count,), where)
     if unique:
         empty = np.flatnonzero(out == "")
         if empty.size:
@@ -111,12 +109,12 @@ def names(values: object, where: str, *, count: int | None = None, unique: bool 
     return out
 
 
-def _shaped(array: NDArray[Any], shape: tuple[int, ...] | None, where: str) -> None:
-    if shape is not None and array.shape != shape:
-        if array.size == 0 and 0 in shape:
-            array.shape = shape
-            return
-        raise InstanceError(f"{where} has shape {array.shape}, expected {shape}")
+def _shaped(array: NDArray[Scalar], shape: tuple[int, ...] | None, where: str) -> NDArray[Scalar]:
+    if shape is None or array.shape == shape:
+        return array
+    if array.size == 0 and 0 in shape:
+        return array.reshape(shape)
+    raise InstanceError(f"{where} has shape {array.shape}, expected {shape}")
 
 
 def _place(array: NDArray[Any], flat: int) -> str:
@@ -173,13 +171,11 @@ def ragged(offsets: object, values: object, where: str, count: int) -> tuple[Int
 def equal_columns(left: object, right: object, fields: Sequence[str]) -> bool:
     """Compare two columnar objects field by field (NaN-free by construction)."""
     for name in fields:
-        one, two = getattr(left, name), getattr(right, name)
+        one: Any = getattr(left, name)
+        two: Any = getattr(right, name)
         if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
-            if not np.array_equal(one, two):
+            if not np.array_equal(cast(Floats, one), cast(Floats, two)):
                 return False
         elif one != two:
             return False
     return True
-
-
-Check: TypeAlias = Callable[[NDArray[Any]], NDArray[np.bool_]]
