@@ -1,0 +1,156 @@
+"""HiGHS through highspy: LPs by simplex or interior point, and MILPs.
+
+``work_limit`` counts simplex iterations for LPs (interior-point iterations for ``algorithm="ipm"``)
+and branch-and-bound nodes for MILPs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from apportion.solver.arrays import FloatArray
+from apportion.solver.backend import Capabilities, Claim, RawResult, Request, Stop, installed
+from apportion.solver.model import Model
+
+_SEED_RANGE = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Highs:
+    """HiGHS.
+
+    Parameters
+    ----------
+    algorithm
+        LP algorithm: ``"choose"`` leaves it to HiGHS, ``"ipm"`` is interior point followed by
+        crossover to a vertex.
+    """
+
+    algorithm: Literal["choose", "simplex", "ipm"] = "choose"
+
+    @property
+    def name(self) -> str:
+        """Name in the registry."""
+        return "highs" if self.algorithm == "choose" else f"highs-{self.algorithm}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Model classes that it takes."""
+        return Capabilities(integers=True, continuous=True, duals=True)
+
+    def available(self) -> bool:
+        """Whether it can run here."""
+        return installed("highspy")
+
+    def solve(self, model: Model, request: Request) -> RawResult:
+        """Minimise the first objective of ``model``."""
+        highspy: Any = importlib.import_module("highspy")
+        solver = highspy.Highs()
+        # first of all: the banner comes with the first call that may print
+        solver.setOptionValue("output_flag", False)
+        _pass_model(highspy, solver, model)
+        if request.start is not None and not model.is_lp:
+            start = highspy.HighsSolution()
+            start.col_value = request.start
+            solver.setSolution(start)
+        self._set_options(solver, model, request)
+        run_status = solver.run()
+        return _read(highspy, solver, model, run_status)
+
+    def _set_options(self, solver: Any, model: Model, request: Request) -> None:
+        options: dict[str, Any] = {
+            "solver": self.algorithm,
+            "threads": request.threads,
+            "parallel": "on" if request.threads > 1 else "off",
+            "random_seed": request.seed % _SEED_RANGE,
+            "mip_rel_gap": request.gap,
+            # the absolute gap would end searches on objectives of small numbers at once
+            "mip_abs_gap": 0.0,
+        }
+        if request.work_limit is not None:
+            limit = int(min(request.work_limit, _SEED_RANGE - 1))
+            options[self._work_option(model)] = limit
+        for option, value in options.items():
+            solver.setOptionValue(option, value)
+        left_s = request.budget.left_s()
+        if math.isfinite(left_s):
+            solver.setOptionValue("time_limit", left_s)
+
+    def _work_option(self, model: Model) -> str:
+        if not model.is_lp:
+            return "mip_max_nodes"
+        return "ipm_iteration_limit" if self.algorithm == "ipm" else "simplex_iteration_limit"
+
+
+def _pass_model(highspy: Any, solver: Any, model: Model) -> None:
+    objective = model.objectives[0]
+    solver.passModel(
+        model.column_count,
+        model.row_count,
+        model.values.size,
+        int(highspy.MatrixFormat.kRowwise),
+        int(highspy.ObjSense.kMinimize),
+        0.0,
+        objective.sign * objective.cost,
+        model.lower,
+        model.upper,
+        model.row_lower,
+        model.row_upper,
+        model.indptr,
+        model.indices,
+        model.values,
+        model.integer.astype(np.int32),
+    )
+
+
+def _read(highspy: Any, solver: Any, model: Model, run_status: Any) -> RawResult:
+    status = solver.getModelStatus()
+    message = str(solver.modelStatusToString(status))
+    if run_status == highspy.HighsStatus.kError:
+        return RawResult(Claim.FAILED, message=message)
+    kinds = highspy.HighsModelStatus
+    claim, stop = {
+        kinds.kOptimal: (Claim.OPTIMAL, Stop.FINISHED),
+        kinds.kInfeasible: (Claim.INFEASIBLE, Stop.FINISHED),
+        kinds.kUnbounded: (Claim.UNBOUNDED, Stop.FINISHED),
+        kinds.kUnboundedOrInfeasible: (Claim.INFEASIBLE_OR_UNBOUNDED, Stop.FINISHED),
+        kinds.kTimeLimit: (Claim.NOTHING, Stop.TIME),
+        kinds.kIterationLimit: (Claim.NOTHING, Stop.WORK),
+        kinds.kSolutionLimit: (Claim.NOTHING, Stop.WORK),
+    }.get(status, (Claim.NOTHING, Stop.FINISHED))
+    info = solver.getInfo()
+    has_point = info.primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible)
+    if claim is Claim.NOTHING and has_point:
+        claim = Claim.POINT
+    solution = solver.getSolution()
+    has_duals = model.is_lp and bool(solution.dual_valid)
+    return RawResult(
+        claim,
+        stop,
+        x=_array(solution.col_value) if has_point else None,
+        bound=None if model.is_lp else _finite(info.mip_dual_bound),
+        duals=_array(solution.row_dual) if has_duals else None,
+        reduced_costs=_array(solution.col_dual) if has_duals else None,
+        work=_work(info, model),
+        message=message,
+    )
+
+
+def _work(info: Any, model: Model) -> float:
+    if not model.is_lp:
+        return max(0.0, float(info.mip_node_count))
+    iterations = (info.simplex_iteration_count, info.ipm_iteration_count)
+    return float(sum(count for count in iterations if count > 0))
+
+
+def _array(values: Any) -> FloatArray:
+    return np.asarray(values, dtype=np.float64)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
