@@ -1,1 +1,38 @@
-"""Being built."""
+"""The optimisation model, the back ends, and answers whose status is true.
+
+A :class:`ModelBuilder` collects a model by array operations; a :class:`Solver` solves it within a
+:class:`Budget` on one of several back ends; the :class:`Solution` carries only what was checked.
+"""
+
+import logging
+
+from apportion.solver.blocks import Axis, Block
+from apportion.solver.budget import Budget
+from apportion.solver.builder import ModelBuilder
+from apportion.solver.errors import ModelError, NoSolutionError, UnsupportedModelError
+from apportion.solver.model import Model, Objective
+from apportion.solver.recheck import check_point
+from apportion.solver.registry import BACKENDS, available_backends
+from apportion.solver.solution import Solution
+from apportion.solver.solve import Solver
+from apportion.solver.status import Status
+
+logging.getLogger("apportion.solver").addHandler(logging.NullHandler())
+
+__all__ = [
+    "BACKENDS",
+    "Axis",
+    "Block",
+    "Budget",
+    "Model",
+    "ModelBuilder",
+    "ModelError",
+    "NoSolutionError",
+    "Objective",
+    "Solution",
+    "Solver",
+    "Status",
+    "UnsupportedModelError",
+    "available_backends",
+    "check_point",
+]

@@ -1,8 +1,8 @@
-"""Array types of the room, and the two ways arrays enter it: copied and closed to writing."""
+"""Array types of the room, and small helpers on them."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,8 +12,10 @@ IntArray: TypeAlias = NDArray[np.int64]
 IndexArray: TypeAlias = NDArray[np.int32]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
+_Kind = TypeVar("_Kind", bound=np.generic)
 
-def read_only(array: NDArray[Any]) -> NDArray[Any]:
+
+def read_only(array: NDArray[_Kind]) -> NDArray[_Kind]:
     """Give a view of ``array`` that cannot be written through."""
     view = array.view()
     view.flags.writeable = False
@@ -23,3 +25,8 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
 def floats(values: ArrayLike) -> FloatArray:
     """Give ``values`` as a contiguous float64 array, copied only when that is needed."""
     return np.ascontiguousarray(values, dtype=np.float64)
+
+
+def weighted_counts(places: NDArray[np.integer], weights: FloatArray, length: int) -> FloatArray:
+    """Sum the weights that fall on each of ``length`` places."""
+    return np.bincount(places, weights=weights, minlength=length).astype(np.float64, copy=False)

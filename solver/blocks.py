@@ -111,9 +111,7 @@ class Block:
         place.reverse()
         if not self.axes:
             return [str(position) for position in place]
-        return [
-            str(axis.labels[position]) for axis, position in zip(self.axes, place, strict=True)
-        ]
+        return [str(axis.labels[position]) for axis, position in zip(self.axes, place, strict=True)]
 
 
 def _code(axis: Axis, member: int) -> int:

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_matrix
 
-from apportion.solver.arrays import BoolArray, FloatArray, IntArray, floats
+from apportion.solver.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    floats,
+    read_only,
+    weighted_counts,
+)
 from apportion.solver.blocks import Axis, Block
 from apportion.solver.errors import ModelError
 from apportion.solver.model import Model, Objective
+
+_Kind = TypeVar("_Kind", bound=np.generic)
 
 
 @dataclass(slots=True)
@@ -217,22 +227,22 @@ class ModelBuilder:
 
     def _assemble(self) -> Model:
         shape = (self._rows.count, self._columns.count)
-        row, column, value = (
-            _join([triple[part] for triple in self._triples]) for part in range(3)
-        )
+        row = _join([triple[0] for triple in self._triples], np.int64)
+        column = _join([triple[1] for triple in self._triples], np.int64)
+        value = _join([triple[2] for triple in self._triples], np.float64)
         # converting adds up repeated places
-        matrix = coo_matrix((value, (row, column)), shape=shape, dtype=np.float64).tocsr()
+        matrix = coo_matrix((value, (row, column)), shape=shape).tocsr()
         matrix.eliminate_zeros()
         return Model(
             name=self.name,
-            lower=_join(self._columns.lower),
-            upper=_join(self._columns.upper),
-            integer=_join(self._integer).astype(np.bool_),
+            lower=_join(self._columns.lower, np.float64),
+            upper=_join(self._columns.upper, np.float64),
+            integer=_join(self._integer, np.bool_),
             indptr=matrix.indptr.astype(np.int32, copy=False),
             indices=matrix.indices.astype(np.int32, copy=False),
             values=matrix.data,
-            row_lower=_join(self._rows.lower),
-            row_upper=_join(self._rows.upper),
+            row_lower=_join(self._rows.lower, np.float64),
+            row_upper=_join(self._rows.upper, np.float64),
             objectives=tuple(self._objective(*parts) for parts in self._objectives),
             column_blocks=tuple(self._columns.blocks),
             row_blocks=tuple(self._rows.blocks),
@@ -241,9 +251,8 @@ class ModelBuilder:
     def _objective(
         self, name: str, columns: IntArray, values: FloatArray, maximise: bool, offset: float
     ) -> Objective:
-        cost = np.bincount(columns, weights=values, minlength=self._columns.count)
-        cost.flags.writeable = False
-        return Objective(name, cost, maximise, offset)
+        cost = weighted_counts(columns, values, self._columns.count)
+        return Objective(name, read_only(cost), maximise, offset)
 
     def _check_columns(self, where: str, columns: IntArray) -> None:
         _check_range(where, "column", columns, self._columns.count)
@@ -277,5 +286,5 @@ def _check_range(where: str, kind: str, indices: IntArray, count: int) -> None:
         raise ModelError(f"{where}: {kind}[{bad}] = {indices[bad]}: there are {count}")
 
 
-def _join(parts: list[NDArray[np.float64]] | list[IntArray] | list[BoolArray]) -> NDArray[np.float64]:
-    return np.concatenate(parts) if parts else np.empty(0)
+def _join(parts: list[NDArray[_Kind]], kind: type[_Kind]) -> NDArray[_Kind]:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=kind)

@@ -50,8 +50,8 @@ class Highs:
     def solve(self, model: Model, request: Request) -> RawResult:
         """Minimise the first objective of ``model``."""
         highspy: Any = importlib.import_module("highspy")
-        solver = highspy.Highs()
-        # first of all: the banner comes with the first call that may print
+        # the plain binding: the class derived from it prints a banner while it is constructed
+        solver: Any = highspy.Highs.__base__()
         solver.setOptionValue("output_flag", False)
         _pass_model(highspy, solver, model)
         if request.start is not None and not model.is_lp:

@@ -91,9 +91,16 @@ class Model:
     row_blocks: tuple[Block, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in (
-            "lower upper integer indptr indices values row_lower row_upper".split()
-        ):
+        for field in [
+            "lower",
+            "upper",
+            "integer",
+            "indptr",
+            "indices",
+            "values",
+            "row_lower",
+            "row_upper",
+        ]:
             object.__setattr__(self, field, read_only(getattr(self, field)))
         self._check_shapes()
         self._check_bounds()
@@ -127,6 +134,10 @@ class Model:
         """Row index of each stored entry, beside ``indices`` and ``values``."""
         counts = np.diff(self.indptr)
         return np.repeat(np.arange(self.row_count, dtype=np.int32), counts)
+
+    def activity(self, x: FloatArray) -> FloatArray:
+        """Value of every row at the point ``x``, shape (rows,)."""
+        return np.asarray(self.matrix.dot(x), dtype=np.float64)
 
     def column_name(self, index: int) -> str:
         """Name of one column, such as ``x[job17,A100]``."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 
 from apportion.solver.arrays import FloatArray
 from apportion.solver.model import Model
 from apportion.solver.tolerances import INTEGRALITY, PRIMAL
 
-_log = logging.getLogger("apportion.solver")
 
-
-def checked_point(model: Model, x: FloatArray, source: str) -> FloatArray | None:
+def check_point(model: Model, x: FloatArray) -> tuple[FloatArray | None, str]:
     """Round and check a point.
 
     Integer columns are rounded, columns a hair outside their bounds are put on them, and what
@@ -25,64 +21,50 @@ def checked_point(model: Model, x: FloatArray, source: str) -> FloatArray | None
         The model.
     x
         The point, shape (columns,).
-    source
-        Who returned it, for the log.
 
     Returns
     -------
-    The point that passed, read-only, or ``None`` if it was refused.
+    The point that passed, read-only, and ``""``; or ``None`` and what is wrong with it.
     """
-    fault = _shape_fault(model, x)
-    if fault is None:
-        rounded = np.where(model.integer, np.rint(x), x)
-        fault = _column_fault(model, x, rounded)
-        if fault is None:
-            rounded = np.clip(rounded, model.lower, model.upper)
-            fault = _row_fault(model, rounded)
-            if fault is None:
-                rounded.flags.writeable = False
-                return rounded
-    _log.warning("point of %s refused: %s", source, fault)
-    return None
-
-
-def _shape_fault(model: Model, x: FloatArray) -> str | None:
     if x.shape != (model.column_count,):
-        return f"shape {x.shape} instead of {(model.column_count,)}"
+        return None, f"shape {x.shape} instead of {(model.column_count,)}"
     finite = np.isfinite(x)
     if not finite.all():
         bad = int(np.argmin(finite))
-        return f"{model.column_name(bad)} = {x[bad]}"
-    return None
+        return None, f"{model.column_name(bad)} = {x[bad]}"
+    rounded = np.where(model.integer, np.rint(x), x)
+    fault = _column_fault(model, x, rounded)
+    if fault:
+        return None, fault
+    rounded = np.clip(rounded, model.lower, model.upper)
+    fault = _row_fault(model, rounded)
+    if fault:
+        return None, fault
+    rounded.flags.writeable = False
+    return rounded, ""
 
 
-def _column_fault(model: Model, x: FloatArray, rounded: FloatArray) -> str | None:
+def _column_fault(model: Model, x: FloatArray, rounded: FloatArray) -> str:
     whole = np.abs(x - rounded) <= INTEGRALITY
     if not whole.all():
         bad = int(np.argmin(whole))
         return f"{model.column_name(bad)} = {x[bad]} is not a whole number"
-    slack = PRIMAL * np.maximum(1.0, np.abs(rounded))
-    # integers are whole by now, so a bound between two of them is crossed by a unit or not at all
+    slack = np.where(model.integer, 0.0, PRIMAL * np.maximum(1.0, np.abs(rounded)))
     inside = (rounded >= model.lower - slack) & (rounded <= model.upper + slack)
-    if not inside.all():
-        bad = int(np.argmin(inside))
-        return (
-            f"{model.column_name(bad)} = {x[bad]} "
-            f"outside [{model.lower[bad]}, {model.upper[bad]}]"
-        )
-    return None
+    if inside.all():
+        return ""
+    bad = int(np.argmin(inside))
+    return f"{model.column_name(bad)} = {x[bad]} outside [{model.lower[bad]}, {model.upper[bad]}]"
 
 
-def _row_fault(model: Model, x: FloatArray) -> str | None:
-    if not model.row_count:
-        return None
-    activity = model.matrix @ x
+def _row_fault(model: Model, x: FloatArray) -> str:
+    activity = model.activity(x)
     excess = np.maximum(model.row_lower - activity, activity - model.row_upper)
     if not (excess > 0.0).any():
-        return None
+        return ""
     over = excess > PRIMAL * _row_scale(model, x)
     if not over.any():
-        return None
+        return ""
     bad = int(np.argmax(np.where(over, excess, -np.inf)))
     return (
         f"row {model.row_name(bad)} = {activity[bad]} "

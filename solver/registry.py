@@ -8,13 +8,17 @@ from types import MappingProxyType
 
 from apportion.solver.backend import Backend
 from apportion.solver.errors import ModelError
+from apportion.solver.glop import Glop
 from apportion.solver.highs import Highs
+from apportion.solver.scip import Scip
 
 BACKENDS: Mapping[str, Callable[[], Backend]] = MappingProxyType(
     {
+        "glop": Glop,
         "highs": Highs,
         "highs-ipm": partial(Highs, algorithm="ipm"),
         "highs-simplex": partial(Highs, algorithm="simplex"),
+        "scip": Scip,
     }
 )
 """A factory per name."""

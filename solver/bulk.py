@@ -1,0 +1,87 @@
+"""The bulk interface of OR-Tools, shared by the back ends that are reached through it."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any
+
+import numpy as np
+
+from apportion.solver.arrays import FloatArray
+from apportion.solver.backend import Claim, RawResult, Request, why_stopped
+from apportion.solver.model import Model
+
+_MODULE = "ortools.linear_solver.python.model_builder_helper"
+
+
+def solve_bulk(model: Model, request: Request, kind: str, parameters: str) -> RawResult:
+    """Minimise the first objective of ``model``.
+
+    Parameters
+    ----------
+    model
+        The model.
+    request
+        Deadline and start; everything else must be in ``parameters``.
+    kind
+        Name of the solver in OR-Tools, such as ``"GLOP"``.
+    parameters
+        Options in the solver's own text form.
+    """
+    helper: Any = importlib.import_module(_MODULE)
+    solver = helper.ModelSolverHelper(kind)
+    solver.enable_output(False)
+    solver.set_solver_specific_parameters(parameters)
+    left_s = request.budget.left_s()
+    if math.isfinite(left_s):
+        solver.set_time_limit_in_seconds(left_s)
+    solver.solve(_filled(helper, model, request.start))
+    return _read(helper, solver, model, request)
+
+
+def _filled(helper: Any, model: Model, start: FloatArray | None) -> Any:
+    objective = model.objectives[0]
+    builder = helper.ModelBuilderHelper()
+    # the wrapper refuses read-only arrays, hence the copies
+    builder.fill_model_from_sparse_data(
+        model.lower.copy(),
+        model.upper.copy(),
+        objective.sign * objective.cost,
+        model.row_lower.copy(),
+        model.row_upper.copy(),
+        model.matrix.copy(),
+    )
+    for column in np.flatnonzero(model.integer).tolist():
+        builder.set_var_integrality(column, True)
+    if start is not None:
+        for column, value in enumerate(start.tolist()):
+            builder.add_hint(column, value)
+    return builder
+
+
+def _read(helper: Any, solver: Any, model: Model, request: Request) -> RawResult:
+    kinds = helper.SolveStatus
+    status = solver.status()
+    claim = {
+        kinds.OPTIMAL: Claim.OPTIMAL,
+        kinds.FEASIBLE: Claim.POINT,
+        # said by GLOP of unbounded models, too
+        kinds.INFEASIBLE: Claim.INFEASIBLE_OR_UNBOUNDED,
+        kinds.UNBOUNDED: Claim.INFEASIBLE_OR_UNBOUNDED,
+        kinds.NOT_SOLVED: Claim.NOTHING,
+    }.get(status, Claim.FAILED)
+    # without a solution the values read as zeros
+    has_point = bool(solver.has_solution())
+    finished = claim not in (Claim.POINT, Claim.NOTHING)
+    with_duals = has_point and claim is Claim.OPTIMAL and model.is_lp
+    bound = float(solver.best_objective_bound()) if has_point and not model.is_lp else math.inf
+    return RawResult(
+        claim,
+        why_stopped(request, finished=finished),
+        x=np.array(solver.variable_values(), dtype=np.float64) if has_point else None,
+        bound=bound if math.isfinite(bound) else None,
+        duals=np.array(solver.dual_values(), dtype=np.float64) if with_duals else None,
+        reduced_costs=np.array(solver.reduced_costs(), dtype=np.float64) if with_duals else None,
+        message=f"{status.name} {solver.status_string()}".strip(),
+    )

@@ -1,0 +1,47 @@
+"""GLOP, the simplex code of OR-Tools: LPs only.
+
+``work_limit`` counts simplex iterations. How many were done is not told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from apportion.solver.backend import Capabilities, RawResult, Request, installed, require_lp
+from apportion.solver.bulk import solve_bulk
+from apportion.solver.model import Model
+
+_SEED_RANGE = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Glop:
+    """GLOP."""
+
+    @property
+    def name(self) -> str:
+        """Name in the registry."""
+        return "glop"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Model classes that it takes."""
+        return Capabilities(integers=False, continuous=True, duals=True)
+
+    def available(self) -> bool:
+        """Whether it can run here."""
+        return installed("ortools")
+
+    def solve(self, model: Model, request: Request) -> RawResult:
+        """Minimise the first objective of ``model``.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the model has integer columns, which GLOP would silently relax.
+        """
+        require_lp("GLOP", model)
+        options = [f"random_seed: {request.seed % _SEED_RANGE}"]
+        if request.work_limit is not None:
+            options.append(f"max_number_of_iterations: {int(request.work_limit)}")
+        return solve_bulk(model, request, "GLOP", "\n".join(options))

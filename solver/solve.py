@@ -1,0 +1,198 @@
+"""The solver: objectives in priority order, within a budget, and a status that is true."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from apportion.solver.arrays import FloatArray, floats
+from apportion.solver.backend import Backend, Claim, Request, Stop
+from apportion.solver.budget import Budget
+from apportion.solver.choose import automatic
+from apportion.solver.errors import ModelError
+from apportion.solver.lexicographic import solve_in_order
+from apportion.solver.model import Model
+from apportion.solver.recheck import check_point
+from apportion.solver.registry import backend
+from apportion.solver.solution import Solution
+from apportion.solver.stage import StageResult
+from apportion.solver.status import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Solver:
+    """How models are solved. Holds parameters only, so one object may serve many threads.
+
+    Usable as a context manager: leaving it releases what back ends hold, which is nothing for
+    those that run inside this process.
+
+    Parameters
+    ----------
+    gap
+        Relative gap at which an objective counts as optimal.
+    backend
+        Name of a back end, or ``"auto"`` to choose by class and size of the model.
+    seed
+        Seed of the back end's random choices.
+    threads
+        Threads that the back end may use.
+    work_limit
+        Deterministic work per objective after which to stop, in the back end's own unit (see its
+        module); ``None`` for no limit. Runs stopped by it repeat exactly, runs stopped by a
+        budget need not.
+
+    Raises
+    ------
+    ModelError
+        If a parameter is out of range or the back end unknown.
+    """
+
+    gap: float = 1e-4
+    backend: str = "auto"
+    seed: int = 0
+    threads: int = 1
+    work_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.gap < math.inf:
+            raise ModelError(f"gap = {self.gap!r}: must be a number from 0 on")
+        if self.seed < 0:
+            raise ModelError(f"seed = {self.seed!r}: must not be negative")
+        if self.threads < 1:
+            raise ModelError(f"threads = {self.threads!r}: must be at least 1")
+        if self.work_limit is not None and not self.work_limit > 0:
+            raise ModelError(f"work_limit = {self.work_limit!r}: must be greater than zero")
+        if self.backend != "auto":
+            backend(self.backend)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    def solve(
+        self, model: Model, *, budget: Budget, warm_start: ArrayLike | None = None
+    ) -> Solution:
+        """Solve a model, one objective after the other.
+
+        Every point is re-checked here. ``OPTIMAL`` means that for each objective a bound proves
+        the point within the gap (for LPs a bound computed here from the duals). ``INFEASIBLE``
+        and ``UNBOUNDED`` are confirmed by a second look.
+
+        Parameters
+        ----------
+        model
+            The model.
+        budget
+            Deadline for everything.
+        warm_start
+            A point to start from, shape (columns,). If it satisfies the model the answer is
+            never worse.
+
+        Raises
+        ------
+        ModelError
+            If the warm start has the wrong shape or is not finite.
+        UnsupportedModelError
+            If the chosen back end refuses the model's class.
+        """
+        started = time.perf_counter()
+        start = _start(model, warm_start)
+        solver = automatic(model) if self.backend == "auto" else backend(self.backend)
+        if model.column_count == 0:
+            return _empty(model, solver, started)
+        incumbent = None if start is None else check_point(model, start)[0]
+        stages = solve_in_order(model, solver, self._request(budget, start), incumbent)
+        return _solution(model, solver, stages, time.perf_counter() - started)
+
+    def _request(self, budget: Budget, start: FloatArray | None) -> Request:
+        return Request(
+            budget=budget,
+            gap=self.gap,
+            seed=self.seed,
+            threads=self.threads,
+            work_limit=self.work_limit,
+            start=start,
+        )
+
+
+def _start(model: Model, warm_start: ArrayLike | None) -> FloatArray | None:
+    if warm_start is None:
+        return None
+    start = floats(warm_start)
+    if start.shape != (model.column_count,):
+        raise ModelError(f"warm_start has shape {start.shape}, not {(model.column_count,)}")
+    finite = np.isfinite(start)
+    if not finite.all():
+        bad = int(np.argmin(finite))
+        raise ModelError(f"warm_start[{bad}] = {start[bad]} ({model.column_name(bad)})")
+    return start
+
+
+def _empty(model: Model, solver: Backend, started: float) -> Solution:
+    """Judge a model without columns: its only point is the empty one."""
+    point, fault = check_point(model, np.empty(0))
+    values = tuple(objective.offset for objective in model.objectives)
+    return Solution(
+        status=Status.INFEASIBLE if point is None else Status.OPTIMAL,
+        point=point,
+        objectives=() if point is None else values,
+        bounds=(None,) * len(values) if point is None else values,
+        backend=solver.name,
+        elapsed_s=time.perf_counter() - started,
+        message=fault or "no columns",
+    )
+
+
+def _solution(
+    model: Model, solver: Backend, stages: list[StageResult], elapsed_s: float
+) -> Solution:
+    last, complete = stages[-1], len(stages) == len(model.objectives)
+    bounds: list[float | None] = [None] * len(model.objectives)
+    for position, stage in enumerate(stages):
+        objective = model.objectives[position]
+        if stage.bound is not None:
+            bounds[position] = objective.sign * stage.bound + objective.offset
+    if last.x is None:
+        status, values = last.status, ()
+    else:
+        proved = complete and all(stage.status is Status.OPTIMAL for stage in stages)
+        status = Status.OPTIMAL if proved else Status.FEASIBLE
+        values = tuple(objective.value(last.x) for objective in model.objectives)
+    works = [stage.raw.work for stage in stages if stage.raw.work is not None]
+    duals, reduced_costs = _prices(model, last) if complete else (None, None)
+    return Solution(
+        status=status,
+        point=last.x,
+        objectives=values,
+        bounds=tuple(bounds),
+        backend=solver.name,
+        elapsed_s=elapsed_s,
+        work=sum(works) if len(works) == len(stages) else None,
+        time_limited=not complete or any(stage.raw.stop is Stop.TIME for stage in stages),
+        message=last.message,
+        duals=duals,
+        reduced_costs=reduced_costs,
+    )
+
+
+def _prices(model: Model, last: StageResult) -> tuple[FloatArray | None, FloatArray | None]:
+    """Duals and reduced costs in the sense of the last objective, for the model's own rows."""
+    raw, sign = last.raw, model.objectives[-1].sign
+    if last.x is None or raw.claim is not Claim.OPTIMAL:
+        return None, None
+    duals = None if raw.duals is None else sign * raw.duals[: model.row_count]
+    reduced_costs = None if raw.reduced_costs is None else sign * raw.reduced_costs
+    return duals, reduced_costs

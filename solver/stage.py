@@ -1,0 +1,143 @@
+"""One objective on one back end: run, re-check, and say only what is proved. Minimises."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from apportion.solver.arrays import FloatArray
+from apportion.solver.backend import Backend, Claim, RawResult, Request, Stop
+from apportion.solver.confirm import second_look
+from apportion.solver.duality import dual_bound
+from apportion.solver.errors import UnsupportedModelError
+from apportion.solver.model import Model
+from apportion.solver.proof import noise, sharpened
+from apportion.solver.recheck import check_point
+from apportion.solver.status import Status
+
+_log = logging.getLogger("apportion.solver")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageResult:
+    """Verdict on one objective, as a minimisation without its offset.
+
+    Attributes
+    ----------
+    status
+        Our verdict.
+    x
+        Best point that passed the re-check.
+    bound
+        Proved lower bound.
+    raw
+        What the back end returned.
+    message
+        A sentence for people.
+    """
+
+    status: Status
+    x: FloatArray | None
+    bound: float | None
+    raw: RawResult
+    message: str
+
+
+def run_stage(
+    model: Model, solver: Backend, request: Request, incumbent: FloatArray | None
+) -> StageResult:
+    """Minimise the first objective of ``model``.
+
+    Parameters
+    ----------
+    model
+        The model.
+    solver
+        Back end to run.
+    request
+        Limits and options.
+    incumbent
+        A point that passed the re-check; the answer is never worse.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the back end refuses the model's class.
+    """
+    raw = _run(model, solver, request)
+    x, message = _best_point(model, solver, raw, incumbent)
+    if raw.claim in (Claim.INFEASIBLE, Claim.UNBOUNDED, Claim.INFEASIBLE_OR_UNBOUNDED):
+        if raw.stop is not Stop.FINISHED or request.budget.expired():
+            status = Status.NO_SOLUTION if x is None else Status.FEASIBLE
+            return StageResult(status, x, None, raw, f"{raw.claim.value} claimed at a limit")
+        look = second_look(model, solver, request, x)
+        return StageResult(look.status, look.x, None, raw, look.message)
+    bound = _bound(model, raw)
+    if x is None:
+        status = Status.ERROR if raw.claim is Claim.FAILED else Status.NO_SOLUTION
+        return StageResult(status, None, bound, raw, message)
+    return _judged(model, request, x, bound, raw, message)
+
+
+def _run(model: Model, solver: Backend, request: Request) -> RawResult:
+    try:
+        raw = solver.solve(model, request)
+    except UnsupportedModelError:
+        raise
+    except Exception as error:
+        # wrappers fail in their own error paths, with whatever exception is at hand
+        _log.warning("%s failed on model %s", solver.name, model.name, exc_info=True)
+        return RawResult(Claim.FAILED, message=f"{type(error).__name__}: {error}")
+    _log.debug("%s on %s: %s, %s (%s)", solver.name, model.name, raw.claim, raw.stop, raw.message)
+    return raw
+
+
+def _best_point(
+    model: Model, solver: Backend, raw: RawResult, incumbent: FloatArray | None
+) -> tuple[FloatArray | None, str]:
+    """Better one of the back end's point, if it passes the re-check, and the incumbent."""
+    message = f"{solver.name}: {raw.message}" if raw.message else solver.name
+    if raw.x is None:
+        return incumbent, message
+    x, fault = check_point(model, raw.x)
+    if x is None:
+        _log.warning("point of %s refused on model %s: %s", solver.name, model.name, fault)
+        return incumbent, f"point of {solver.name} refused: {fault}"
+    if incumbent is not None:
+        objective = model.objectives[0]
+        if objective.sign * float(objective.cost @ (x - incumbent)) > 0.0:
+            return incumbent, message
+    return x, message
+
+
+def _bound(model: Model, raw: RawResult) -> float | None:
+    """Bound from our own product where there are duals, else the back end's."""
+    if raw.duals is not None:
+        return dual_bound(model, raw.duals)
+    if raw.bound is None:
+        return None
+    objective = model.objectives[0]
+    return sharpened(model, objective.sign * objective.cost, raw.bound)
+
+
+def _judged(
+    model: Model,
+    request: Request,
+    x: FloatArray,
+    bound: float | None,
+    raw: RawResult,
+    message: str,
+) -> StageResult:
+    objective = model.objectives[0]
+    cost = objective.sign * objective.cost
+    value = float(cost @ x)
+    slack = noise(cost, x, value)
+    if bound is not None and bound > value + slack:
+        _log.warning("bound %s above the value %s of a point: dropped", bound, value)
+        bound, message = None, f"{message}; its bound contradicts the point"
+    if bound is None:
+        return StageResult(Status.FEASIBLE, x, None, raw, message)
+    # noise on the wrong side of the value says no more than the value itself
+    bound = min(bound, value)
+    closed = value - bound <= max(slack, request.gap * abs(value))
+    return StageResult(Status.OPTIMAL if closed else Status.FEASIBLE, x, bound, raw, message)
