@@ -17,6 +17,8 @@ Names: TypeAlias = NDArray[np.str_]
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
+_TOO_LARGE = 2.0**63  # whole numbers from here on do not fit 64 bits
+
 
 def freeze(array: NDArray[Any]) -> None:
     """Make an array read-only in place."""
@@ -28,11 +30,8 @@ def _copied(values: object, dtype: type[Any], where: str) -> NDArray[Any]:
         raw = np.asarray(values)
         if raw.size == 0:
             raw = raw.astype(dtype)
-        if dtype is np.int64 and raw.dtype.kind == "f":
-            bad = np.flatnonzero(~np.isfinite(raw.ravel()) | (raw.ravel() != np.round(raw.ravel())))
-            if bad.size:
-                first = int(bad[0])
-                raise InstanceError(f"{where}[{first}] = {raw.ravel()[first]}: must be whole")
+        if dtype is np.int64 and raw.dtype.kind in "uf":
+            _whole(raw.ravel(), where)
         if dtype in (np.int64, np.float64) and raw.dtype.kind not in "iuf":
             raise InstanceError(f"{where}: expected numbers, got {_shown(values)}")
         if dtype is np.bool_ and raw.dtype.kind != "b":
@@ -46,6 +45,14 @@ def _copied(values: object, dtype: type[Any], where: str) -> NDArray[Any]:
         ) from None
     freeze(out)
     return out
+
+
+def _whole(flat: NDArray[Any], where: str) -> None:
+    is_whole = np.isfinite(flat) & (flat == np.round(flat))
+    for good, rule in ((is_whole, "must be whole"), (abs(flat) < _TOO_LARGE, "is too large")):
+        bad = np.flatnonzero(~good)
+        if bad.size:
+            raise InstanceError(f"{where}[{int(bad[0])}] = {flat[bad[0]]}: {rule}")
 
 
 def _shown(values: object) -> str:
