@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_LISTED = 12  # known words that are told before the list is cut
+
 
 class InstanceError(ValueError):
     """An instance, scenario or file breaks a rule.
@@ -33,4 +35,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {close[0]!r}?"
+    if len(words) > _LISTED:
+        return f"; known: {', '.join(words[:_LISTED])} and {len(words) - _LISTED} more"
     return f"; known: {', '.join(words)}" if words else ""
