@@ -1,0 +1,176 @@
+"""Reading and writing text files so that a bad one is told in a line and none is left half."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import math
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias, cast
+
+from apportion.instances.errors import InstanceError
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+@contextlib.contextmanager
+def naming(what: PathLike) -> Iterator[None]:
+    """Put the name of a file, or of a part of one, before every error raised inside."""
+    try:
+        yield
+    except InstanceError as error:
+        raise InstanceError(f"{os.fspath(what)}: {error}") from None
+
+
+def shown(value: object) -> str:
+    """Show a value as JSON spells it, in at most 60 characters."""
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):
+        text = repr(value)
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def read_bytes(path: PathLike) -> bytes:
+    """Read a file, unpacked where its name ends in ``.gz``.
+
+    Raises
+    ------
+    InstanceError
+        Where there is no such file, it is empty, or its packing is damaged. The file is not
+        named: wrap the call in ``naming``.
+    """
+    place = Path(path)
+    try:
+        data = place.read_bytes()
+    except FileNotFoundError:
+        raise InstanceError("no such file") from None
+    except IsADirectoryError:
+        raise InstanceError("is a folder, not a file") from None
+    except OSError as error:
+        raise InstanceError(f"cannot be read: {error.strerror or error}") from None
+    if place.suffix == ".gz" and data:
+        try:
+            data = gzip.decompress(data)
+        except EOFError:
+            raise InstanceError("the file is truncated: its gzip data end early") from None
+        except (OSError, zlib.error) as error:
+            raise InstanceError(f"not a gzip file: {error}") from None
+    if not data.strip():
+        raise InstanceError("the file is empty")
+    return data
+
+
+def read_text(path: PathLike) -> str:
+    """Read a UTF-8 text file; errors as in ``read_bytes``."""
+    data = read_bytes(path)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InstanceError(f"not UTF-8 text (byte {error.start})") from None
+
+
+def read_json(path: PathLike) -> Any:
+    """Read a JSON file, strictly.
+
+    Raises
+    ------
+    InstanceError
+        Naming the file: on NaN, Infinity and numbers too large for a float, on keys that appear
+        twice, on truncated and empty files.
+    """
+    with naming(path):
+        return parse_json(read_text(path))
+
+
+def parse_json(text: str) -> Any:
+    """Read JSON text, strictly; see ``read_json``."""
+    if not text.strip():
+        raise InstanceError("the text is empty")
+    try:
+        return json.loads(
+            text, parse_constant=_constant, parse_float=_float, object_pairs_hook=_object
+        )
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno} column {error.colno}"
+        if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
+            raise InstanceError(f"truncated JSON: the text ends early, at {where}") from None
+        raise InstanceError(f"not JSON: {error.msg} at {where}") from None
+    except RecursionError:
+        raise InstanceError("not read: the JSON is nested too deeply") from None
+    except InstanceError:
+        raise
+    except ValueError as error:  # integers of thousands of digits
+        raise InstanceError(f"not read: {str(error).splitlines()[0]}") from None
+
+
+def _constant(name: str) -> NoReturn:
+    raise InstanceError(f"{name} is not a JSON number; write null for infinity")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise InstanceError(f"the number {text} is too large; write null for infinity")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise InstanceError(f"the key {key!r} appears twice in one object")
+            seen.add(key)
+    return out
+
+
+def write_bytes(path: PathLike, data: bytes) -> None:
+    """Write a file whole or not at all: to a temporary name beside it, then renamed."""
+    place = Path(path)
+    if place.suffix == ".gz":
+        data = gzip.compress(data, mtime=0)  # no time stamp: same content, same bytes
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.part")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(place)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InstanceError(f"{place}: cannot be written: {error.strerror or error}") from None
+
+
+def write_json(path: PathLike, data: Any) -> None:
+    """Write a JSON file, one column or row a line; NaN and Infinity are refused."""
+    write_bytes(path, (json_text(data) + "\n").encode())
+
+
+def json_text(data: Any) -> str:
+    """Lay out JSON for people: one key, row or column a line.
+
+    Raises
+    ------
+    InstanceError
+        On NaN, Infinity, and what JSON cannot hold.
+    """
+    try:
+        return _laid_out(data, "")
+    except (TypeError, ValueError) as error:
+        raise InstanceError(f"cannot be written as JSON: {error}") from None
+
+
+def _laid_out(data: Any, indent: str) -> str:
+    inner = indent + " "
+    if isinstance(data, dict) and data:
+        items = cast(dict[str, Any], data).items()
+        lines = [f"{inner}{json.dumps(key)}: {_laid_out(value, inner)}" for key, value in items]
+        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+    if isinstance(data, list) and any(isinstance(row, (list, dict)) for row in cast(Any, data)):
+        rows = [inner + json.dumps(row, allow_nan=False) for row in cast(list[Any], data)]
+        return "[\n" + ",\n".join(rows) + f"\n{indent}]"
+    return json.dumps(data, allow_nan=False)
