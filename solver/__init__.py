@@ -11,6 +11,7 @@ from apportion.solver.budget import Budget
 from apportion.solver.builder import ModelBuilder
 from apportion.solver.errors import ModelError, NoSolutionError, UnsupportedModelError
 from apportion.solver.model import Model, Objective
+from apportion.solver.mps import write_mps
 from apportion.solver.recheck import check_point
 from apportion.solver.registry import BACKENDS, available_backends
 from apportion.solver.solution import Solution
@@ -35,4 +36,5 @@ __all__ = [
     "UnsupportedModelError",
     "available_backends",
     "check_point",
+    "write_mps",
 ]

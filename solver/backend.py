@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from enum import Enum
 from importlib.util import find_spec
@@ -11,6 +12,8 @@ from apportion.solver.arrays import FloatArray
 from apportion.solver.budget import Budget
 from apportion.solver.errors import UnsupportedModelError
 from apportion.solver.model import Model
+
+_log = logging.getLogger("apportion.solver")
 
 
 class Claim(Enum):
@@ -145,6 +148,26 @@ class Backend(Protocol):
             If the model is of a class that it does not solve.
         """
         ...
+
+
+def run_backend(solver: Backend, model: Model, request: Request) -> RawResult:
+    """Run a back end; a breakdown becomes a claim of its own.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the model is of a class that it does not solve.
+    """
+    try:
+        raw = solver.solve(model, request)
+    except UnsupportedModelError:
+        raise
+    except Exception as error:
+        # wrappers fail in their own error paths, with whatever exception is at hand
+        _log.warning("%s failed on model %s", solver.name, model.name, exc_info=True)
+        return RawResult(Claim.FAILED, message=f"{type(error).__name__}: {error}")
+    _log.debug("%s on %s: %s, %s (%s)", solver.name, model.name, raw.claim, raw.stop, raw.message)
+    return raw
 
 
 def installed(module: str) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from apportion.solver.arrays import FloatArray
 from apportion.solver.backend import Claim, RawResult, Request, why_stopped
 from apportion.solver.model import Model
+from apportion.solver.tolerances import LARGEST_BOUND
 
 _MODULE = "ortools.linear_solver.python.model_builder_helper"
 
@@ -74,14 +75,20 @@ def _read(helper: Any, solver: Any, model: Model, request: Request) -> RawResult
     # without a solution the values read as zeros
     has_point = bool(solver.has_solution())
     finished = claim not in (Claim.POINT, Claim.NOTHING)
-    with_duals = has_point and claim is Claim.OPTIMAL and model.is_lp
-    bound = float(solver.best_objective_bound()) if has_point and not model.is_lp else math.inf
+    prices = has_point and claim is Claim.OPTIMAL and model.is_lp
+    bound = float(solver.best_objective_bound()) if has_point else math.inf
     return RawResult(
         claim,
         why_stopped(request, finished=finished),
         x=np.array(solver.variable_values(), dtype=np.float64) if has_point else None,
-        bound=bound if math.isfinite(bound) else None,
-        duals=np.array(solver.dual_values(), dtype=np.float64) if with_duals else None,
-        reduced_costs=np.array(solver.reduced_costs(), dtype=np.float64) if with_duals else None,
+        bound=bound if abs(bound) < LARGEST_BOUND else None,
+        duals=_of_size(solver.dual_values(), model.row_count) if prices else None,
+        reduced_costs=_of_size(solver.reduced_costs(), model.column_count) if prices else None,
         message=f"{status.name} {solver.status_string()}".strip(),
     )
+
+
+def _of_size(values: Any, size: int) -> FloatArray | None:
+    """Copy the values; none came if there are fewer than asked for."""
+    array = np.array(values, dtype=np.float64)
+    return array if array.size == size else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from apportion.solver.arrays import FloatArray
-from apportion.solver.backend import Backend, Claim, Request, Stop
+from apportion.solver.backend import Backend, Claim, Request, Stop, run_backend
 from apportion.solver.model import Model
 from apportion.solver.recheck import check_point
 from apportion.solver.registry import backend
@@ -41,7 +41,7 @@ def second_look(
     if x is None:
         if second is None or request.budget.expired():
             return SecondLook(Status.NO_SOLUTION, None, f"{first.name} alone claims infeasibility")
-        found = second.solve(model.with_cost(np.zeros(model.column_count)), request)
+        found = run_backend(second, model.with_cost(np.zeros(model.column_count)), request)
         if found.claim in (Claim.INFEASIBLE, Claim.INFEASIBLE_OR_UNBOUNDED):
             if found.stop is Stop.FINISHED and not request.budget.expired():
                 return SecondLook(
@@ -86,7 +86,7 @@ def _has_improving_direction(model: Model, solver: Backend, request: Request) ->
         row_lower=np.where(np.isfinite(model.row_lower), 0.0, -np.inf),
         row_upper=np.where(np.isfinite(model.row_upper), 0.0, np.inf),
     )
-    found = solver.solve(directions, replace(request, start=None))
+    found = run_backend(solver, directions, replace(request, start=None))
     if found.x is None:
         return False
     direction, _ = check_point(directions, found.x)

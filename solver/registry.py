@@ -7,6 +7,8 @@ from functools import partial
 from types import MappingProxyType
 
 from apportion.solver.backend import Backend
+from apportion.solver.cbc import Cbc
+from apportion.solver.cpsat import CpSat
 from apportion.solver.errors import ModelError
 from apportion.solver.glop import Glop
 from apportion.solver.highs import Highs
@@ -19,6 +21,8 @@ BACKENDS: Mapping[str, Callable[[], Backend]] = MappingProxyType(
         "highs-ipm": partial(Highs, algorithm="ipm"),
         "highs-simplex": partial(Highs, algorithm="simplex"),
         "scip": Scip,
+        "cpsat": CpSat,
+        "cbc": Cbc,
     }
 )
 """A factory per name."""

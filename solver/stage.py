@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 
 from apportion.solver.arrays import FloatArray
-from apportion.solver.backend import Backend, Claim, RawResult, Request, Stop
+from apportion.solver.backend import Backend, Claim, RawResult, Request, Stop, run_backend
 from apportion.solver.confirm import second_look
 from apportion.solver.duality import dual_bound
-from apportion.solver.errors import UnsupportedModelError
 from apportion.solver.model import Model
 from apportion.solver.proof import noise, sharpened
 from apportion.solver.recheck import check_point
 from apportion.solver.status import Status
+
+NEAR_LIMIT = 0.1
+"""Part of the time limit that must be left for a claim of infeasibility to be looked into."""
 
 _log = logging.getLogger("apportion.solver")
 
@@ -64,10 +67,11 @@ def run_stage(
     UnsupportedModelError
         If the back end refuses the model's class.
     """
-    raw = _run(model, solver, request)
+    left_before_s = request.budget.left_s()
+    raw = run_backend(solver, model, request)
     x, message = _best_point(model, solver, raw, incumbent)
     if raw.claim in (Claim.INFEASIBLE, Claim.UNBOUNDED, Claim.INFEASIBLE_OR_UNBOUNDED):
-        if raw.stop is not Stop.FINISHED or request.budget.expired():
+        if _at_limit(request, left_before_s, raw):
             status = Status.NO_SOLUTION if x is None else Status.FEASIBLE
             return StageResult(status, x, None, raw, f"{raw.claim.value} claimed at a limit")
         look = second_look(model, solver, request, x)
@@ -79,17 +83,12 @@ def run_stage(
     return _judged(model, request, x, bound, raw, message)
 
 
-def _run(model: Model, solver: Backend, request: Request) -> RawResult:
-    try:
-        raw = solver.solve(model, request)
-    except UnsupportedModelError:
-        raise
-    except Exception as error:
-        # wrappers fail in their own error paths, with whatever exception is at hand
-        _log.warning("%s failed on model %s", solver.name, model.name, exc_info=True)
-        return RawResult(Claim.FAILED, message=f"{type(error).__name__}: {error}")
-    _log.debug("%s on %s: %s, %s (%s)", solver.name, model.name, raw.claim, raw.stop, raw.message)
-    return raw
+def _at_limit(request: Request, left_before_s: float, raw: RawResult) -> bool:
+    """Whether a limit stopped the back end, or may have: claims made then are often false."""
+    return (
+        raw.stop is not Stop.FINISHED
+        or request.budget.left_s() <= NEAR_LIMIT * left_before_s < math.inf
+    )
 
 
 def _best_point(
