@@ -91,6 +91,8 @@ class Decision:
         Which stage ran, how long, and which one answered.
     notes
         What the caller should read: a rule given up, a job that can never fit.
+    time_limited
+        True: the clock stopped a stage, so that a second run may decide otherwise.
     """
 
     allocation: Any
@@ -105,6 +107,7 @@ class Decision:
     per_job: Mapping[str, Column] = field(default_factory=dict[str, Column])
     stages: tuple[Stage, ...] = ()
     notes: tuple[str, ...] = ()
+    time_limited: bool = False
 
 
 class Program(Protocol):

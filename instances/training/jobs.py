@@ -328,6 +328,8 @@ class Jobs:
             self.previous_type, self.previous_type < max(types, 1), "jobs.previous_type",
             f"there are {types} GPU types", ids,
         )  # fmt: skip
+        held = ~self.running | ((self.previous_type >= 0) & (self.held_gpus >= 1))
+        require(self.running, held, "jobs.running", "needs previous_type and held_gpus too", ids)
         for name, least, most in (
             ("config_gpus", 1, np.inf),
             ("spread_hosts", 1, np.inf),

@@ -108,6 +108,14 @@ class TrainingRound:
             jobs.id,
         )  # fmt: skip
 
+        kinds, amounts = jobs.previous_type[jobs.running], jobs.held_gpus[jobs.running]
+        held = np.bincount(kinds, weights=amounts, minlength=k)
+        for over in np.flatnonzero(held > self.capacity).tolist():
+            raise InstanceError(
+                f"jobs.held_gpus: running jobs hold {int(held[over])} GPUs of type"
+                f" {str(self.cluster.types[over])!r}, {int(self.capacity[over])} are in service"
+            )
+
     def _check_rows(self) -> None:
         n, m = len(self.jobs), self.cluster.nodes.size
         held, promised = self.placement, self.commitments

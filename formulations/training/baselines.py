@@ -1,0 +1,119 @@
+"""Plain orders that every scheduler is measured against: first come, and shortest first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from apportion.formulations.training.greedy import fill
+from apportion.formulations.training.pinned import pinned
+from apportion.formulations.training.plain import PlainProgram, joined, notes_on_hopeless
+from apportion.instances import Budget, Decision, Reason
+from apportion.instances.columns import Floats
+from apportion.instances.training import TrainingRound
+
+
+def _fastest(round_: TrainingRound) -> Floats:
+    """Score of each job on each type: the fastest first, at equal speed the present one."""
+    jobs = round_.jobs
+    score = np.where(round_.eligible, -jobs.throughput_per_s, np.inf)
+    if score.shape[1] > 1:
+        rows = np.flatnonzero(jobs.running)
+        kinds = jobs.previous_type[rows]
+        score[rows, kinds] = np.nextafter(score[rows, kinds], -np.inf)
+    return score
+
+
+@dataclass(frozen=True)
+class FIFO:
+    """First come, first served, without preemption.
+
+    Jobs start in order of arrival on the fastest type with room, and keep their GPUs to the end.
+    A gang that can never start is passed over.
+
+    Parameters
+    ----------
+    strict
+        True: a gang that does not fit holds back all later ones (head of line). False: later
+        gangs that fit go ahead.
+    """
+
+    source: ClassVar[str] = "textbook; the strict form is what cluster managers call FIFO"
+    name: ClassVar[str] = "fifo"
+    subscribes: ClassVar[frozenset[Reason]] = frozenset()
+    traits: ClassVar[frozenset[str]] = frozenset({"permutation", "useless_type"})
+
+    strict: bool = True
+
+    def compile(self, round_: TrainingRound, memory: Any, budget: Budget) -> PlainProgram:
+        """Order the waiting jobs by arrival."""
+        return PlainProgram(lambda: self._decide(round_))
+
+    def _decide(self, round_: TrainingRound) -> Decision:
+        jobs = round_.jobs
+        held = pinned(round_)
+        keeps = np.flatnonzero(jobs.running & held.open)
+        type_of_job = np.full(len(jobs), -1, dtype=np.int64)
+        type_of_job[keeps] = jobs.previous_type[keeps]
+        free = held.free - np.bincount(
+            jobs.previous_type[keeps], weights=jobs.held_gpus[keeps], minlength=held.free.size
+        ).astype(np.int64)
+        waits = np.flatnonzero(~jobs.running & held.open & round_.eligible.any(axis=1))
+        if waits.size and free.any():
+            order = waits[np.lexsort((jobs.code[waits], jobs.arrival_s[waits]))]
+            started = fill(order, _fastest(round_), jobs.gang, free, strict=self.strict)
+            type_of_job = np.maximum(type_of_job, started)
+        return Decision(
+            joined(held, type_of_job, np.where(jobs.running, jobs.held_gpus, jobs.gang)),
+            next_decision_s=np.inf,
+            notes=notes_on_hopeless(round_),
+        )
+
+    def remember(
+        self, memory: Any, round_: TrainingRound, decision: Decision, outcome: Any
+    ) -> None:
+        """Keep nothing."""
+        return None
+
+
+@dataclass(frozen=True)
+class SRTF:
+    """Shortest remaining time first, preemptive, skipping gangs that do not fit.
+
+    Remaining time is the reported work left over the best throughput of the job; each job in
+    that order takes the fastest type with room. Preemption is free in its eyes.
+    """
+
+    source: ClassVar[str] = "textbook; the remaining time is known, not estimated"
+    name: ClassVar[str] = "srtf"
+    subscribes: ClassVar[frozenset[Reason]] = frozenset()
+    traits: ClassVar[frozenset[str]] = frozenset({"permutation", "useless_type"})
+
+    def compile(self, round_: TrainingRound, memory: Any, budget: Budget) -> PlainProgram:
+        """Order all jobs by remaining time."""
+        return PlainProgram(lambda: self._decide(round_))
+
+    def _decide(self, round_: TrainingRound) -> Decision:
+        jobs = round_.jobs
+        held = pinned(round_)
+        able = np.flatnonzero(held.open & round_.eligible.any(axis=1))
+        score = _fastest(round_)
+        left = np.maximum(jobs.work[able] - jobs.work_done[able], 0.0)
+        best = np.max(np.where(round_.eligible[able], jobs.throughput_per_s[able], 0.0), axis=1)
+        order = able[np.lexsort((jobs.code[able], left / best))]
+        type_of_job = fill(order, score, jobs.gang, held.free)
+        # on one type the order of the chosen among the others can only change with an event
+        one_type = int((round_.capacity > 0).sum()) <= 1
+        return Decision(
+            joined(held, type_of_job, jobs.gang),
+            next_decision_s=np.inf if one_type else None,
+            notes=notes_on_hopeless(round_),
+        )
+
+    def remember(
+        self, memory: Any, round_: TrainingRound, decision: Decision, outcome: Any
+    ) -> None:
+        """Keep nothing."""
+        return None

@@ -1,0 +1,394 @@
+"""FFT's round as a program: its model, its incumbent, and the way to a proved answer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from apportion.formulations.training.classes import Classes, identical_rows
+from apportion.formulations.training.compensation import Compensation
+from apportion.formulations.training.greedy import NOWHERE, fill
+from apportion.formulations.training.pinned import Pinned
+from apportion.formulations.training.plain import joined, notes_on_hopeless
+from apportion.formulations.training.work_conservation import Placeable, most_gpus
+from apportion.instances import Budget, Decision, Stage
+from apportion.instances.columns import Floats, Ints
+from apportion.instances.policy import Column
+from apportion.instances.training import TrainingRound
+from apportion.instances.training.jobs import NEVER
+from apportion.solver import (
+    Axis,
+    Choice,
+    ChoiceSolution,
+    Model,
+    ModelBuilder,
+    Solution,
+    Solver,
+    Status,
+    solve_choice,
+)
+from apportion.solver import Budget as Deadline
+
+
+@dataclass(frozen=True, eq=False)
+class FFTProgram:
+    """A compiled round.
+
+    Parameters
+    ----------
+    round_
+        The round.
+    held
+        Leases that go on, and the GPUs they leave.
+    cost
+        Cost of each job on each type, shape (n, k), infinite where it cannot run.
+    owed
+        Compensation of each job.
+    work_conservation, method
+        As in the policy.
+    custom
+        A model with a user's side rules; short cuts by structure are then off.
+    """
+
+    round_: TrainingRound
+    held: Pinned
+    cost: Floats
+    owed: Compensation
+    work_conservation: str
+    method: str
+    custom: Model | None = None
+
+    @cached_property
+    def rows(self) -> Ints:
+        """Jobs that this round may place."""
+        able = np.isfinite(self.cost) & (self.gang[:, None] <= self.held.free[None, :])
+        return np.flatnonzero(self.held.open & able.any(axis=1))
+
+    @property
+    def gang(self) -> Ints:
+        """GPUs of each job, shape (n,)."""
+        return self.round_.jobs.gang
+
+    @cached_property
+    def classes(self) -> Classes:
+        """Placeable jobs grouped by equal gang and equal costs, which are interchangeable."""
+        return identical_rows(np.c_[self.gang[self.rows], self.cost[self.rows]])
+
+    @cached_property
+    def held_cost(self) -> float:
+        """Cost of the leases that go on."""
+        own = self.cost[self.held.job, self.held.gpu_type]
+        return float(own[np.isfinite(own)].sum())
+
+    @cached_property
+    def asked(self) -> int:
+        """K(t), the smaller of GPUs in service and GPUs asked for, less what is held."""
+        everything = min(int(self.round_.capacity.sum()), int(self.gang.sum()))
+        return everything - int(self.held.gpus.sum())
+
+    @cached_property
+    def model(self) -> Model:
+        """The model with all rows, merged over identical jobs.
+
+        Columns ``x[job, type]`` count the members of a class that run on a type; rows
+        ``one_type[job]`` and ``capacity[type]``; objectives by mode.
+        """
+        classes, jobs = self.classes, self.round_.jobs
+        first = self.rows[classes.first]
+        cost, gang = self.cost[first], self.gang[first]
+        kinds = self.round_.cluster.types
+        at, kind = np.nonzero(np.isfinite(cost) & (gang[:, None] <= self.held.free[None, :]))
+        builder = ModelBuilder("fft")
+        by_job = Axis("job", jobs.id[first])
+        x = builder.columns(
+            "x", at.size, upper=classes.count[at], integer=True,
+            axes=(Axis("job", jobs.id[first], codes=at), Axis("type", kinds, codes=kind)),
+        )  # fmt: skip
+        builder.rows(
+            "one_type", first.size, row=at, column=x, value=1.0, upper=classes.count, axes=(by_job,)
+        )
+        builder.rows(
+            "capacity", kinds.size, row=kind, column=x, value=gang[at],
+            upper=self.held.free, axes=(Axis("type", kinds),),
+        )  # fmt: skip
+        self._objectives(builder, x, cost[at, kind], gang[at])
+        return builder.build()
+
+    def _objectives(self, builder: ModelBuilder, x: Ints, cost: Floats, gang: Ints) -> None:
+        match self.work_conservation:
+            case "lexicographic":
+                builder.objective("placed_gpus", column=x, value=gang, maximise=True)
+            case "hard":
+                builder.rows("work_conservation", 1, row=0, column=x, value=gang, lower=self.asked)
+            case "reward":
+                per_gpu = float((np.abs(cost) / gang).max(initial=0.0))
+                reward = 2.0 * per_gpu * float(self.held.free.sum()) + 1.0
+                cost = cost - reward * gang
+            case _:
+                pass
+        builder.objective("cost", column=x, value=cost)
+
+    def with_model(self, model: Model) -> FFTProgram:
+        """Solve this model instead: the program's own with a user's side rules."""
+        return replace(self, custom=model)
+
+    def incumbent(self) -> Decision:
+        """Fill types greedily, least cost per GPU first; largest gangs first if that places more."""
+        start = time.perf_counter()
+        kinds = self._greedy()
+        return self._decision(
+            kinds, "FEASIBLE", None,
+            (self._stage("incumbent", start, kinds, None, answered=True),),
+        )  # fmt: skip
+
+    def _greedy(self) -> Ints:
+        rows, gang = self.rows, self.gang
+        kinds = np.full(gang.size, NOWHERE, dtype=np.int64)
+        if not rows.size:
+            return kinds
+        per_gpu = self.cost[rows].min(axis=1) / gang[rows]
+        if self.work_conservation == "none":
+            worth = np.where(self.cost < 0, self.cost, np.inf)
+            return fill(rows[np.argsort(per_gpu, kind="stable")], worth, gang, self.held.free)
+        orders = (
+            rows[np.argsort(per_gpu, kind="stable")],
+            rows[np.lexsort((per_gpu, -gang[rows]))],
+        )
+        limit = min(int(self.held.free.sum()), int(gang[rows].sum()))
+        best = -1
+        for order in orders:
+            tried = fill(order, self.cost, gang, self.held.free)
+            placed = int(gang[tried >= 0].sum())
+            if placed > best:
+                kinds, best = tried, placed
+            if best == limit:
+                break
+        return kinds
+
+    def solve(self, solver: Solver, budget: Budget) -> Decision:
+        """Decide: incumbent, most GPUs that can be placed, relaxation, repair, core.
+
+        The answer is never worse than the incumbent, and carries what was proved. Where the mode
+        is ``hard`` and cannot be kept the status is ``INFEASIBLE``, a note names the rule, and the
+        allocation places as many GPUs as it can.
+        """
+        start = time.perf_counter()
+        kinds = self._greedy()
+        first = self._stage("incumbent", start, kinds, None)
+        if self.custom is not None or self.method == "milp":
+            return self._by_model(self.custom or self.model, solver, budget, kinds, first)
+        if budget.left_s() <= 0.0 or not self.rows.size:
+            return self._without_search(kinds, first)
+        placeable = Placeable(self.rows, self.gang, self.cost, self.held.free)
+        start = time.perf_counter()
+        reached = (
+            None
+            if self.work_conservation == "none"
+            else most_gpus(placeable, kinds, solver, Deadline.of(_seconds(budget)))
+        )
+        stages = (first,)
+        if reached is not None and not reached.trivial:
+            stages = (first, self._stage("most_gpus", start, reached.kinds, None))
+        if reached is not None:
+            kinds = reached.kinds
+        if self.work_conservation == "hard" and reached is not None and reached.gpus < self.asked:
+            return self._given_up(kinds, stages, reached.gpus, proved=reached.proved)
+        if budget.left_s() <= 0.0:
+            return self._decision(kinds, "FEASIBLE", None, stages)
+        total = None if reached is None else float(reached.gpus)
+        answer = self._choose(total, kinds, solver, budget)
+        sure = reached is None or reached.proved
+        return self._from_choice(answer, kinds, stages, sure)
+
+    def _without_search(self, kinds: Ints, first: Stage) -> Decision:
+        if self.rows.size:
+            return self._decision(kinds, "FEASIBLE", None, (replace(first, answered=True),))
+        if self.work_conservation == "hard" and self.asked > 0:
+            return self._given_up(kinds, (first,), 0, proved=True)
+        cost = self._value(kinds)
+        stage = replace(first, answered=True, bound=cost, gap=0.0)
+        return self._decision(kinds, "OPTIMAL", cost, (stage,))
+
+    def _choose(
+        self, total: float | None, kinds: Ints, solver: Solver, budget: Budget
+    ) -> ChoiceSolution:
+        classes, rows = self.classes, self.rows
+        first = rows[classes.first]
+        gang = self.gang[first]
+        fits = gang[:, None] <= self.held.free[None, :]
+        cost = np.where(fits, self.cost[first], np.inf)
+        k = cost.shape[1]
+        choice = Choice(
+            cost=cost,
+            amount=np.broadcast_to(gang[:, None].astype(np.float64), cost.shape),
+            resource=np.arange(k),
+            capacity=self.held.free.astype(np.float64),
+            count=classes.count,
+            total=total,
+        )
+        chosen = kinds[rows]
+        on = chosen >= 0
+        plan = np.zeros(cost.shape, dtype=np.int64)
+        np.add.at(plan, (classes.of_row[on], chosen[on]), 1)
+        return solve_choice(
+            choice, solver, budget=Deadline.of(_seconds(budget)), incumbent=plan,
+            prove=self.method != "lp_repair",
+        )  # fmt: skip
+
+    def _from_choice(
+        self, answer: ChoiceSolution, kinds: Ints, stages: tuple[Stage, ...], sure: bool
+    ) -> Decision:
+        if answer.plan is not None:
+            kinds = self._spread(answer.plan)
+        told = [*stages]
+        for stage in answer.stages:
+            own = stage.objective == answer.objective and not any(one.answered for one in told)
+            if stage.name == "incumbent":
+                # the plan handed over is the one of the stage before
+                told[-1] = replace(told[-1], answered=own)
+                continue
+            told.append(
+                Stage(
+                    stage.name, stage.elapsed_s,
+                    None if stage.objective is None else stage.objective + self.held_cost,
+                    None if stage.bound is None or not sure else stage.bound + self.held_cost,
+                    answered=own and stage.objective is not None, note=stage.note,
+                )
+            )  # fmt: skip
+        bound = None if answer.bound is None or not sure else answer.bound + self.held_cost
+        status = answer.status if sure else Status.FEASIBLE
+        if answer.plan is None:
+            status = Status.FEASIBLE
+        return self._decision(
+            kinds, status.name, bound, tuple(told), time_limited=answer.time_limited
+        )
+
+    def _spread(self, plan: Ints) -> Ints:
+        """Give the types a plan chose for each class to its members."""
+        kinds = np.full(self.gang.size, NOWHERE, dtype=np.int64)
+        classes = self.classes
+        if classes.first.size == self.rows.size:
+            at, kind = np.nonzero(plan)
+            kinds[self.rows[at]] = kind
+            return kinds
+        per_class = np.c_[plan, classes.count - plan.sum(axis=1)].ravel()
+        labels = np.tile(np.r_[np.arange(plan.shape[1]), NOWHERE], plan.shape[0])
+        order = np.argsort(classes.of_row, kind="stable")
+        kinds[self.rows[order]] = np.repeat(labels, per_class)
+        return kinds
+
+    def _by_model(
+        self, model: Model, solver: Solver, budget: Budget, kinds: Ints, first: Stage
+    ) -> Decision:
+        if budget.left_s() <= 0.0 or model.column_count == 0:
+            return self._without_search(kinds, first)
+        start = time.perf_counter()
+        answer = solver.solve(model, budget=Deadline.of(_seconds(budget)))
+        if answer.point is None:
+            stage = Stage("milp", time.perf_counter() - start, note=answer.message)
+            if answer.status is Status.INFEASIBLE:
+                placed = int(self.gang[kinds >= 0].sum())
+                return self._given_up(kinds, (first, stage), placed, proved=True)
+            return self._decision(kinds, answer.status.name, None, (first, stage))
+        decided = self.decode(answer)
+        stage = replace(
+            decided.stages[-1], elapsed_s=time.perf_counter() - start, backend=answer.backend
+        )
+        return replace(decided, stages=(first, stage))
+
+    def decode(self, solution: Solution) -> Decision:
+        """Turn a solution of the program's model into a decision.
+
+        Raises
+        ------
+        NoSolutionError
+            If the solution has no values.
+        """
+        first = self.rows[self.classes.first]
+        gang = self.gang[first]
+        fits = np.isfinite(self.cost[first]) & (gang[:, None] <= self.held.free[None, :])
+        plan = np.zeros(fits.shape, dtype=np.int64)
+        plan[np.nonzero(fits)] = np.round(solution.x).astype(np.int64)[: int(fits.sum())]
+        kinds = self._spread(plan)
+        bound = solution.bound
+        if bound is not None and self.work_conservation == "reward":
+            # the bound counts the reward too; what it pays is known once the plan is
+            bound = self._value(kinds) - (solution.objective - bound)
+        elif bound is not None:
+            bound += self.held_cost
+        stage = self._stage("milp", time.perf_counter(), kinds, bound, answered=True)
+        return self._decision(
+            kinds, solution.status.name, bound, (stage,), time_limited=solution.time_limited
+        )
+
+    def _given_up(
+        self, kinds: Ints, stages: tuple[Stage, ...], gpus: int, *, proved: bool
+    ) -> Decision:
+        most = "at most" if proved else "so far"
+        note = (
+            f"work conservation (F-C4) was given up: it asks for {self.asked} GPUs to be placed,"
+            f" {most} {gpus} can be"
+        )
+        stages = (*stages[:-1], replace(stages[-1], answered=True))
+        out = self._decision(kinds, "INFEASIBLE" if proved else "FEASIBLE", None, stages)
+        return replace(out, notes=(note, *out.notes))
+
+    def _value(self, kinds: Ints) -> float:
+        on = np.flatnonzero(kinds >= 0)
+        return float(self.cost[on, kinds[on]].sum()) + self.held_cost
+
+    def _stage(
+        self, name: str, start: float, kinds: Ints, bound: float | None, *,
+        answered: bool = False,
+    ) -> Stage:  # fmt: skip
+        return Stage(
+            name, time.perf_counter() - start, self._value(kinds), bound,
+            answered=answered,
+        )  # fmt: skip
+
+    def _decision(
+        self, kinds: Ints, status: str, bound: float | None, stages: tuple[Stage, ...], *,
+        time_limited: bool = False,
+    ) -> Decision:  # fmt: skip
+        value = self._value(kinds)
+        gap = None if bound is None else _relative(value, bound)
+        end_s = self.round_.now_s + self.round_.duration_s
+        if stages and not any(stage.answered for stage in stages):
+            stages = (replace(stages[0], answered=True), *stages[1:])
+        return Decision(
+            joined(self.held, kinds, self.gang, end_s), status=status, objective=value,
+            bound=bound, gap=gap, per_job=self._columns(), stages=stages,
+            notes=notes_on_hopeless(self.round_), time_limited=time_limited,
+        )  # fmt: skip
+
+    def _columns(self) -> dict[str, Column]:
+        """Give rho, mu, tau and the finish-time fairness each job would reach from here."""
+        jobs, owed = self.round_.jobs, self.owed
+        runs = owed.fair_per_s > 0
+        ideal = np.full(len(jobs), np.inf)
+        np.divide(jobs.work, owed.fair_per_s, out=ideal, where=runs)
+        best = jobs.throughput_per_s.max(axis=1, initial=0.0)
+        left = np.full(len(jobs), np.inf)
+        np.divide(np.maximum(jobs.work - jobs.work_done, 0.0), best, out=left, where=best > 0)
+        age = self.round_.now_s - jobs.arrival_s
+        share = np.full(len(jobs), NEVER)
+        np.divide(age + left, ideal, out=share, where=runs & (best > 0))
+        return {
+            "rho": owed.rho,
+            "mu": owed.mu,
+            "tau_s": np.where(runs, jobs.arrival_s + ideal, NEVER),
+            "ftf_share": share,
+        }
+
+
+def _seconds(budget: Budget) -> float | None:
+    left = budget.left_s()
+    return None if left == float("inf") else max(left, 1e-6)
+
+
+def _relative(value: float, bound: float) -> float:
+    size = max(abs(value), abs(bound))
+    return abs(value - bound) / size if size > 0.0 else 0.0
