@@ -9,6 +9,8 @@ import logging
 from apportion.solver.blocks import Axis, Block
 from apportion.solver.budget import Budget
 from apportion.solver.builder import ModelBuilder
+from apportion.solver.choice import Choice, ChoiceSolution, ChoiceStage
+from apportion.solver.choice_search import solve_choice
 from apportion.solver.errors import ModelError, NoSolutionError, UnsupportedModelError
 from apportion.solver.model import Model, Objective
 from apportion.solver.mps import write_mps
@@ -25,6 +27,9 @@ __all__ = [
     "Axis",
     "Block",
     "Budget",
+    "Choice",
+    "ChoiceSolution",
+    "ChoiceStage",
     "Model",
     "ModelBuilder",
     "ModelError",
@@ -36,5 +41,6 @@ __all__ = [
     "UnsupportedModelError",
     "available_backends",
     "check_point",
+    "solve_choice",
     "write_mps",
 ]
