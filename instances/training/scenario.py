@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,15 @@ class ExecutorOptions:
             raise InstanceError(f"executor.until_s = {self.until_s}: must be positive")
 
 
+def _check_epoch(epoch: str) -> None:
+    try:
+        instant = datetime.fromisoformat(epoch)
+    except (TypeError, ValueError):
+        raise InstanceError(f"epoch = {epoch!r}: must be an ISO-8601 instant") from None
+    if instant.tzinfo is None:
+        raise InstanceError(f"epoch = {epoch!r}: needs an offset, such as +00:00")
+
+
 @dataclass(frozen=True, eq=False)
 class Scenario:
     """Everything an executor needs to run a policy from the first arrival to the last end.
@@ -100,6 +110,7 @@ class Scenario:
 
     def __post_init__(self) -> None:
         put = self.__dict__.__setitem__
+        _check_epoch(self.epoch)
         n, k = len(self.jobs), self.cluster.types.size
         if n and self.jobs.throughput_per_s.shape[1] != k:
             raise InstanceError(
