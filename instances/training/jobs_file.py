@@ -1,0 +1,162 @@
+"""Files of jobs, arrivals in the future included: ``"schema": "apportion/jobs/1"``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from apportion.instances.columns import Floats, Ints, Names
+from apportion.instances.errors import InstanceError, nearest
+from apportion.instances.files import PathLike, naming, read_json, shown, write_json
+from apportion.instances.training.jobs import Jobs
+from apportion.instances.training.jobs_json import (
+    JOB_KEYS,
+    jobs_from_dict,
+    jobs_to_dict,
+    known_keys,
+    plain_list,
+)
+from apportion.instances.versions import Migration, migrated, schema_name
+
+VERSION = 1
+MIGRATIONS: Mapping[int, Migration] = {}
+"""For each older version of the format, the step to the next one."""
+
+JOBS_FILE_KEYS = ("schema", "family", "types", "jobs", "true_work", "true_throughput_per_s")
+
+
+@dataclass(frozen=True)
+class JobsFile:
+    """What a file of jobs holds.
+
+    Parameters
+    ----------
+    types
+        GPU types of the throughputs, in their order.
+    tenants
+        Names of the tenants.
+    jobs
+        The jobs as reported.
+    true_work, true_throughput_per_s
+        What really happens where that differs; None: as reported.
+    """
+
+    types: Names
+    tenants: Names
+    jobs: Jobs
+    true_work: Floats | None = None
+    true_throughput_per_s: Floats | None = None
+
+
+def write_jobs(content: JobsFile, path: PathLike) -> None:
+    """Write jobs to a JSON file, packed where its name ends in ``.gz``."""
+    jobs = jobs_to_dict(content.jobs, content.types, content.tenants)
+    if content.tenants.size > 1 and "tenant" not in jobs:
+        jobs["tenant"] = content.tenants[content.jobs.tenant].tolist()
+    out: dict[str, Any] = {
+        "schema": schema_name("jobs", VERSION),
+        "family": "training",
+        "types": content.types.tolist(),
+        "jobs": jobs,
+    }
+    if content.true_work is not None:
+        out["true_work"] = content.true_work.tolist()
+    if content.true_throughput_per_s is not None:
+        out["true_throughput_per_s"] = content.true_throughput_per_s.tolist()
+    write_json(path, out)
+
+
+def read_jobs(path: PathLike, tenants: Names | None = None) -> JobsFile:
+    """Read a file of jobs.
+
+    Parameters
+    ----------
+    path
+        The file.
+    tenants
+        Names of the tenants; None: those the jobs name, in order of their first job.
+
+    Raises
+    ------
+    InstanceError
+        In one line: file, object, field, index, value, and the nearest known spelling.
+    """
+    data = read_json(path)
+    with naming(path):
+        section = known_keys(migrated(data, "jobs", VERSION, MIGRATIONS), JOBS_FILE_KEYS, "file")
+        if section.get("family") != "training":
+            raise InstanceError(f"family = {shown(section.get('family'))}: expected 'training'")
+        for name in ("types", "jobs"):
+            if name not in section:
+                raise InstanceError(f"{name} is missing")
+        types = np.array(plain_list(section["types"], "name", "types"), dtype=np.str_)
+        content = known_keys(section["jobs"], JOB_KEYS, "jobs")
+        if tenants is None:
+            named = plain_list(content.get("tenant", ["default"]), "name", "jobs.tenant")
+            tenants = np.array(list(dict.fromkeys(named)) or ["default"], dtype=np.str_)
+        jobs = jobs_from_dict(content, types, tenants)
+        return JobsFile(types, tenants, jobs, **_truth(section, len(jobs), types.size))
+
+
+def _truth(section: dict[str, Any], n: int, k: int) -> dict[str, Floats]:
+    out: dict[str, Floats] = {}
+    if "true_work" in section:
+        values = plain_list(section["true_work"], "float", "true_work")
+        out["true_work"] = np.array(values, dtype=np.float64)
+    if "true_throughput_per_s" in section:
+        where = "true_throughput_per_s"
+        rows = section[where]
+        if not isinstance(rows, list) or len(cast(list[Any], rows)) != n:
+            raise InstanceError(f"{where}: expected {n} rows, one for each job")
+        for index, row in enumerate(cast(list[Any], rows)):
+            if len(plain_list(row, "float", f"{where}[{index}]")) != k:
+                raise InstanceError(f"{where}[{index}]: expected {k} values, one for each type")
+        out[where] = np.array(rows, dtype=np.float64).reshape(n, k)
+    return out
+
+
+def on_types(content: JobsFile, types: Names) -> JobsFile:
+    """Rearrange jobs for the GPU types of a cluster.
+
+    Raises
+    ------
+    InstanceError
+        On a type that the file has no throughputs for.
+    """
+    if np.array_equal(content.types, types):
+        return content
+    own = content.types.tolist()
+    for name in types.tolist():
+        if name not in own:
+            raise InstanceError(
+                f"the cluster's GPU type {name!r} has no throughput there{nearest(name, own)}"
+            )
+    order = np.array([own.index(name) for name in types.tolist()], dtype=np.int64)
+    true_rates = content.true_throughput_per_s
+    return replace(
+        content,
+        types=types,
+        jobs=_moved(content.jobs, order, len(own)),
+        true_throughput_per_s=None if true_rates is None else true_rates[:, order],
+    )
+
+
+def _moved(jobs: Jobs, order: Ints, count: int) -> Jobs:
+    """Put the columns of the types in a new order; configurations on dropped types go."""
+    place = np.full(count + 1, -1, dtype=np.int64)  # the last entry keeps -1, never ran
+    place[order] = np.arange(order.size)
+    kind = place[jobs.config_type.astype(np.int64)]
+    kept = kind >= 0
+    cuts = np.concatenate(([0], np.cumsum(kept)))[jobs.config_offsets]
+    return replace(
+        jobs,
+        throughput_per_s=jobs.throughput_per_s[:, order],
+        previous_type=place[jobs.previous_type],
+        config_offsets=cuts,
+        config_gpus=jobs.config_gpus[kept],
+        config_type=kind[kept].astype(np.float64),
+        config_throughput_per_s=jobs.config_throughput_per_s[kept],
+    )
