@@ -16,7 +16,9 @@ from apportion.solver.tolerances import LARGEST_BOUND
 _MODULE = "ortools.linear_solver.python.model_builder_helper"
 
 
-def solve_bulk(model: Model, request: Request, kind: str, parameters: str) -> RawResult:
+def solve_bulk(
+    model: Model, request: Request, kind: str, parameters: str, *, duals: bool
+) -> RawResult:
     """Minimise the first objective of ``model``.
 
     Parameters
@@ -29,6 +31,8 @@ def solve_bulk(model: Model, request: Request, kind: str, parameters: str) -> Ra
         Name of the solver in OR-Tools, such as ``"GLOP"``.
     parameters
         Options in the solver's own text form.
+    duals
+        Whether the solver gives duals of LPs.
     """
     helper: Any = importlib.import_module(_MODULE)
     solver = helper.ModelSolverHelper(kind)
@@ -38,7 +42,7 @@ def solve_bulk(model: Model, request: Request, kind: str, parameters: str) -> Ra
     if math.isfinite(left_s):
         solver.set_time_limit_in_seconds(left_s)
     solver.solve(_filled(helper, model, request.start))
-    return _read(helper, solver, model, request)
+    return _read(helper, solver, request, duals=duals and model.is_lp)
 
 
 def _filled(helper: Any, model: Model, start: FloatArray | None) -> Any:
@@ -61,7 +65,7 @@ def _filled(helper: Any, model: Model, start: FloatArray | None) -> Any:
     return builder
 
 
-def _read(helper: Any, solver: Any, model: Model, request: Request) -> RawResult:
+def _read(helper: Any, solver: Any, request: Request, *, duals: bool) -> RawResult:
     kinds = helper.SolveStatus
     status = solver.status()
     claim = {
@@ -75,20 +79,14 @@ def _read(helper: Any, solver: Any, model: Model, request: Request) -> RawResult
     # without a solution the values read as zeros
     has_point = bool(solver.has_solution())
     finished = claim not in (Claim.POINT, Claim.NOTHING)
-    prices = has_point and claim is Claim.OPTIMAL and model.is_lp
+    prices = duals and has_point and claim is Claim.OPTIMAL
     bound = float(solver.best_objective_bound()) if has_point else math.inf
     return RawResult(
         claim,
         why_stopped(request, finished=finished),
         x=np.array(solver.variable_values(), dtype=np.float64) if has_point else None,
         bound=bound if abs(bound) < LARGEST_BOUND else None,
-        duals=_of_size(solver.dual_values(), model.row_count) if prices else None,
-        reduced_costs=_of_size(solver.reduced_costs(), model.column_count) if prices else None,
+        duals=np.array(solver.dual_values(), dtype=np.float64) if prices else None,
+        reduced_costs=np.array(solver.reduced_costs(), dtype=np.float64) if prices else None,
         message=f"{status.name} {solver.status_string()}".strip(),
     )
-
-
-def _of_size(values: Any, size: int) -> FloatArray | None:
-    """Copy the values; none came if there are fewer than asked for."""
-    array = np.array(values, dtype=np.float64)
-    return array if array.size == size else None

@@ -44,4 +44,4 @@ class Glop:
         options = [f"random_seed: {request.seed % _SEED_RANGE}"]
         if request.work_limit is not None:
             options.append(f"max_number_of_iterations: {int(request.work_limit)}")
-        return solve_bulk(model, request, "GLOP", "\n".join(options))
+        return solve_bulk(model, request, "GLOP", "\n".join(options), duals=True)

@@ -59,7 +59,10 @@ class Highs:
             start.col_value = request.start
             solver.setSolution(start)
         self._set_options(solver, model, request)
-        run_status = solver.run()
+        if request.threads == 1:
+            run_status = solver.run()
+        else:
+            run_status = _run_threaded(solver)
         return _read(highspy, solver, model, run_status)
 
     def _set_options(self, solver: Any, model: Model, request: Request) -> None:
@@ -106,6 +109,19 @@ def _pass_model(highspy: Any, solver: Any, model: Model) -> None:
         model.values,
         model.integer.astype(np.int32),
     )
+
+
+def _run_threaded(solver: Any) -> Any:
+    """Run with several threads.
+
+    HiGHS keeps its workers per calling thread, and refuses a run that asks for another number of
+    them than the last one did.
+    """
+    solver.resetThreadScheduler(True)
+    try:
+        return solver.run()
+    finally:
+        solver.resetThreadScheduler(True)
 
 
 def _read(highspy: Any, solver: Any, model: Model, run_status: Any) -> RawResult:

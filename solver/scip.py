@@ -41,4 +41,4 @@ class Scip:
         ]
         if request.work_limit is not None:
             options.append(f"limits/nodes = {int(request.work_limit)}")
-        return solve_bulk(model, request, "SCIP", "\n".join(options))
+        return solve_bulk(model, request, "SCIP", "\n".join(options), duals=False)
