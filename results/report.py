@@ -194,12 +194,21 @@ def _value(cell: Cell) -> float | None:
     return cast("float | None", cell)
 
 
-def metrics_table(metrics: TrainingMetrics, *, title: str = "Metrics") -> Table:
+def metrics_table(
+    metrics: TrainingMetrics, *, title: str = "Metrics", timings: bool = False
+) -> Table:
     """List the metrics of one run, one row each; CSV and JSON carry raw values and units.
 
-    Wall times are left out, as their rows could not repeat; `comparison_table` shows them.
+    Parameters
+    ----------
+    metrics
+        Of the run.
+    title
+        One line.
+    timings
+        True adds the rows of wall times; without them the same run gives the same bytes.
     """
-    names = [name for name, what in DEFINITIONS.items() if not what.timing]
+    names = [name for name, what in DEFINITIONS.items() if timings or not what.timing]
     rows = [_metric_row(DEFINITIONS[name], getattr(metrics, name)) for name in names]
     columns = [
         Column("metric", "metric", readers="machines"),

@@ -149,6 +149,8 @@ def test_metrics_of_one_run(metrics: TrainingMetrics, with_unfinished: Run):
     assert "| mean JCT | 2.33 min |" in table.to_markdown()
     row = next(row for row in csv.DictReader(io.StringIO(table.to_csv())) if "p50" in row["metric"])
     assert row == {"metric": "jct_p50_s", "value": "150.0", "unit": "s"}
+    assert "decide" not in table.to_text()
+    assert "| p50 decide | 200 ms |" in metrics_table(metrics, timings=True).to_markdown()
     assert metrics_table(training_metrics(with_unfinished)).notes[0].startswith("2 of 5 jobs")
 
 
