@@ -8,7 +8,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, cast
 
@@ -18,7 +18,7 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 
 @contextlib.contextmanager
-def naming(what: PathLike) -> Iterator[None]:
+def naming(what: PathLike) -> Generator[None]:
     """Put the name of a file, or of a part of one, before every error raised inside."""
     try:
         yield

@@ -138,11 +138,11 @@ def check_value(value: Value, given: Any, where: str) -> Any:
             items = [given] if isinstance(given, str) else _listed(given, where, "strings")
             for index, item in enumerate(items):
                 _text(value, item, f"{where}[{index}]")
-            return list(items)
+            return items
         case "plain":
             if not isinstance(given, Mapping):
                 raise InstanceError(f"{where}: expected a table, got {shown(given)}")
-    return given
+    return cast(Any, given)
 
 
 def check_values(keys: Mapping[str, Value], given: Mapping[str, Any], where: str) -> None:
@@ -150,13 +150,15 @@ def check_values(keys: Mapping[str, Value], given: Mapping[str, Any], where: str
     for key, value in keys.items():
         item = given.get(key)
         if item is not None:
-            check_value(value, list(item) if isinstance(item, tuple) else item, f"{where}.{key}")
+            plain = list(cast(tuple[Any, ...], item)) if isinstance(item, tuple) else item
+            check_value(value, plain, f"{where}.{key}")
 
 
 def _listed(given: Any, where: str, of: str) -> list[Any]:
-    if not isinstance(given, list) or not given:
-        raise InstanceError(f"{where}: expected a list of {of}, got {shown(given)}")
-    return cast(list[Any], given)
+    items = cast(list[Any], given) if isinstance(given, list) else []
+    if not items:
+        raise InstanceError(f"{where}: expected a list of {of}, got {shown(cast(Any, given))}")
+    return items
 
 
 def _by_name(value: Value, given: Any, where: str) -> None:

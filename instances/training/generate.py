@@ -211,7 +211,7 @@ def _tenants(options: Generator, tenants: Names, seed: int) -> Ints:
     if not share.sum() > 0:
         raise InstanceError("workload.tenant_share: at least one must be positive")
     drawn = stream(seed, "tenants").choice(tenants.size, size=options.jobs, p=share / share.sum())
-    return cast(Ints, drawn)
+    return drawn
 
 
 def _speed(options: Generator, types: list[str]) -> Floats:
