@@ -16,9 +16,12 @@ from apportion.instances.files import naming
 from apportion.instances.streams import stream
 from apportion.instances.training.cluster import Cluster
 from apportion.instances.training.cluster_tables import Hardware
+from apportion.instances.training.gavel import read_gavel
 from apportion.instances.training.generate import Generator, generate_jobs
 from apportion.instances.training.jobs import Jobs
 from apportion.instances.training.jobs_file import on_types, read_jobs
+from apportion.instances.training.philly import read_philly
+from apportion.instances.training.scenario import Scenario
 from apportion.instances.training.tenants import Tenants
 
 
@@ -140,9 +143,39 @@ def _from_jobs(source: Source) -> Workload:
     )  # fmt: skip
 
 
+def _gavel(source: Source) -> Workload:
+    options = source.options("traces", "throughputs")
+    read = read_gavel(
+        [source.path(name) for name in source.section["traces"]],
+        source.path(source.section["throughputs"]),
+        None if source.hardware is None else source.hardware.cluster,
+        **options,
+    )
+    return _imported(read, source)
+
+
+def _philly(source: Source) -> Workload:
+    read = read_philly(source.path(source.section["path"]), **source.options("path"))
+    if source.hardware is None:
+        return replace(_imported(read, source), epoch=read.epoch)
+    cluster = source.hardware.cluster
+    if cluster.types.size != 1:
+        raise InstanceError(
+            f"cluster has {cluster.types.size} GPU types: the Philly table tells none apart"
+        )
+    return replace(_imported(read, source), epoch=read.epoch, cluster=cluster)
+
+
+def _imported(read: Scenario, source: Source) -> Workload:
+    tenants = tenants_of(source.tenants, read.tenants.id.tolist())
+    return Workload(read.cluster, read.jobs, tenants)
+
+
 _KINDS: Mapping[str, Callable[[Source], Workload]] = {
     "generate": _generated,
     "jobs": _from_jobs,
+    "gavel": _gavel,
+    "philly": _philly,
 }
 
 
