@@ -147,7 +147,7 @@ def scenario_table(kind: str) -> Table:
     )
 
 
-def scenario_schema() -> dict[str, Any]:
+def scenario_schema_from_tables() -> dict[str, Any]:
     """Make the published JSON Schema of a scenario, as its TOML reads into plain data."""
     whole = schema_of(scenario_table("generate"))
     whole["properties"]["workload"] = {"oneOf": [_workload(kind, False) for kind in WORKLOADS]}

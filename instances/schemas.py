@@ -1,0 +1,54 @@
+"""The published JSON Schemas of our files, draft 2020-12.
+
+The committed files under ``schemas/`` are made by ``generated`` from the very tables the readers
+use; a test keeps the two equal.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+from apportion.instances.training.round_schema import jobs_file_schema, round_schema_from_tables
+from apportion.instances.training.scenario_keys import scenario_schema_from_tables
+
+NAMES = ("round-1", "jobs-1", "scenario-1")
+"""The schemas there are: format and version."""
+
+
+def round_schema() -> dict[str, Any]:
+    """Read the schema of a round file."""
+    return published("round-1")
+
+
+def jobs_schema() -> dict[str, Any]:
+    """Read the schema of a file of jobs."""
+    return published("jobs-1")
+
+
+def scenario_schema() -> dict[str, Any]:
+    """Read the schema of a scenario, as its TOML reads into plain data."""
+    return published("scenario-1")
+
+
+def published(name: str) -> dict[str, Any]:
+    """Read a published schema.
+
+    Parameters
+    ----------
+    name
+        One of ``NAMES``.
+    """
+    item = resources.files("apportion.instances").joinpath("schemas", f"{name}.json")
+    return json.loads(item.read_text(encoding="utf-8"))
+
+
+def generated(name: str) -> dict[str, Any]:
+    """Make a schema from the tables of the readers; see ``published``."""
+    makers = {
+        "round-1": round_schema_from_tables,
+        "jobs-1": jobs_file_schema,
+        "scenario-1": scenario_schema_from_tables,
+    }
+    return makers[name]()
