@@ -1,6 +1,7 @@
 """The vocabulary: what a round is, what a decision is, and who promises what to whom."""
 
 from apportion.instances.errors import InstanceError
+from apportion.instances.memory_json import dump_memory, load_memory
 from apportion.instances.policy import (
     EVENTS,
     REASONS,
@@ -14,6 +15,19 @@ from apportion.instances.policy import (
     Reason,
     Stage,
     Violation,
+)
+from apportion.instances.schemas import jobs_schema, round_schema, scenario_schema
+from apportion.instances.training import (
+    bundled_names,
+    from_frame,
+    read_gavel,
+    read_philly,
+    read_round,
+    read_scenario,
+    to_frame,
+    variant_names,
+    write_round,
+    write_scenario,
 )
 
 __all__ = [
@@ -30,4 +44,19 @@ __all__ = [
     "Reason",
     "Stage",
     "Violation",
+    "bundled_names",
+    "dump_memory",
+    "from_frame",
+    "jobs_schema",
+    "load_memory",
+    "read_gavel",
+    "read_philly",
+    "read_round",
+    "read_scenario",
+    "round_schema",
+    "scenario_schema",
+    "to_frame",
+    "variant_names",
+    "write_round",
+    "write_scenario",
 ]

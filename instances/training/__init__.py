@@ -1,9 +1,18 @@
 """Training jobs on a cluster of GPUs: the vocabulary of the family."""
 
 from apportion.instances.training.allocation import Allocation, Commitments, Outcome, Placement
+from apportion.instances.training.answer_json import (
+    allocation_from_dict,
+    allocation_to_dict,
+    outcome_from_dict,
+    outcome_to_dict,
+)
 from apportion.instances.training.cluster import Cluster
+from apportion.instances.training.frames import from_frame, to_frame
+from apportion.instances.training.gavel import read_gavel
 from apportion.instances.training.generate import Generator, generate_jobs
 from apportion.instances.training.jobs import Jobs
+from apportion.instances.training.philly import read_philly
 from apportion.instances.training.round import TrainingRound, never_fits
 from apportion.instances.training.round_json import (
     read_round,
@@ -12,6 +21,7 @@ from apportion.instances.training.round_json import (
     write_round,
 )
 from apportion.instances.training.scenario import ExecutorOptions, Failure, Scenario
+from apportion.instances.training.scenario_files import write_scenario
 from apportion.instances.training.scenario_toml import (
     bundled_names,
     read_scenario,
@@ -32,13 +42,22 @@ __all__ = [
     "Scenario",
     "Tenants",
     "TrainingRound",
+    "allocation_from_dict",
+    "allocation_to_dict",
     "bundled_names",
+    "from_frame",
     "generate_jobs",
     "never_fits",
+    "outcome_from_dict",
+    "outcome_to_dict",
+    "read_gavel",
+    "read_philly",
     "read_round",
     "read_scenario",
     "round_from_dict",
     "round_to_dict",
+    "to_frame",
     "variant_names",
     "write_round",
+    "write_scenario",
 ]
