@@ -101,9 +101,10 @@ class TrainingMetrics:
     held_gpu_s: float = metric(
         "GPU time held", "GPU s", "GPUs x time over all leases, switching included", _RECORDS
     )
+    # No end is good: slow GPUs kept busy raise it as much as good packing does.
     busy_fraction: float | None = metric(
         "busy", "fraction", "GPU-seconds in which work was done / GPUs x recorded time",
-        _RECORDS, "high",
+        _RECORDS,
     )  # fmt: skip
     stalled_fraction: float | None = metric(
         "stalled", "fraction", "GPU-seconds that went into switches / GPUs x recorded time",
