@@ -1,1 +1,63 @@
 """Scheduling rounds as optimisation models: compiled, solved in time, checked, carried out."""
+
+import logging
+from importlib.metadata import version as _version
+
+from apportion.answer import Answer, read_answer
+from apportion.comparing import compare
+from apportion.deciding import EngineError
+from apportion.executor.training import check
+from apportion.formulations.training import FFT, FIFO, SRTF
+from apportion.instances import Decision, InstanceError
+from apportion.instances.training import (
+    Allocation,
+    Cluster,
+    Jobs,
+    Outcome,
+    Scenario,
+    Tenants,
+    TrainingRound,
+    from_frame,
+    read_round,
+    read_scenario,
+    to_frame,
+    write_round,
+)
+from apportion.registry import make_policy, policy_classes
+from apportion.results import training_metrics
+from apportion.simulating import simulate
+from apportion.solving import solve
+
+__version__ = _version("apportion")
+
+logging.getLogger("apportion").addHandler(logging.NullHandler())
+
+__all__ = [
+    "FFT",
+    "FIFO",
+    "SRTF",
+    "Allocation",
+    "Answer",
+    "Cluster",
+    "Decision",
+    "EngineError",
+    "InstanceError",
+    "Jobs",
+    "Outcome",
+    "Scenario",
+    "Tenants",
+    "TrainingRound",
+    "check",
+    "compare",
+    "from_frame",
+    "make_policy",
+    "policy_classes",
+    "read_answer",
+    "read_round",
+    "read_scenario",
+    "simulate",
+    "solve",
+    "to_frame",
+    "training_metrics",
+    "write_round",
+]

@@ -43,7 +43,9 @@ class FIFO:
     source: ClassVar[str] = "textbook; the strict form is what cluster managers call FIFO"
     name: ClassVar[str] = "fifo"
     subscribes: ClassVar[frozenset[Reason]] = frozenset()
-    traits: ClassVar[frozenset[str]] = frozenset({"permutation", "useless_type"})
+    traits: ClassVar[frozenset[str]] = frozenset(
+        {"permutation", "useless_type", "unit_homogeneous"}
+    )
 
     strict: bool = True
 
@@ -89,7 +91,9 @@ class SRTF:
     source: ClassVar[str] = "textbook; the remaining time is known, not estimated"
     name: ClassVar[str] = "srtf"
     subscribes: ClassVar[frozenset[Reason]] = frozenset()
-    traits: ClassVar[frozenset[str]] = frozenset({"permutation", "useless_type"})
+    traits: ClassVar[frozenset[str]] = frozenset(
+        {"permutation", "useless_type", "unit_homogeneous"}
+    )
 
     def compile(self, round_: TrainingRound, memory: Any, budget: Budget) -> PlainProgram:
         """Order all jobs by remaining time."""

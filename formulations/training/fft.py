@@ -72,7 +72,6 @@ class FFT:
     )
     name: ClassVar[str] = "fft"
     subscribes: ClassVar[frozenset[Reason]] = frozenset()
-    traits: ClassVar[frozenset[str]] = frozenset({"permutation", "useless_type"})
 
     work_conservation: WorkConservation = "lexicographic"
     wait_weight: float = 1.0
@@ -95,6 +94,12 @@ class FFT:
             if not math.isfinite(value) or (field != "wait_weight" and value < 0):
                 raise InstanceError(f"fft.{field} = {value}: must be a number from 0 on")
         SwitchCost(self.bandwidth_gb_per_s, self.switch_fixed_s)
+
+    @property
+    def traits(self) -> frozenset[str]:
+        """What a change of names, types or units leaves as it is."""
+        same_units = {"unit_homogeneous"} if self.units == "normalised" else set[str]()
+        return frozenset({"permutation", "useless_type"} | same_units)
 
     def cost(self, round_: TrainingRound, owed: Compensation) -> Floats:
         """Cost of each job on each type, shape (n, k); infinite where it cannot run.

@@ -1,0 +1,176 @@
+"""Policies x variants x seeds, in local processes, each finished cell kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+
+from apportion.cell import Cell, run_cell_in_child
+from apportion.instances import InstanceError, Policy
+from apportion.instances.training import Scenario
+from apportion.instances.training.scenario_toml import read_scenario, variant_names
+from apportion.registry import make_policy, parameters_of, policy_from_label
+from apportion.results import Labels, Table, TrainingMetrics, comparison_table, training_metrics
+from apportion.simulating import simulate
+
+BASE = "base"
+"""Name of the scenario without a variant."""
+
+CellDone = Callable[[Cell, TrainingMetrics, int, int], None]
+"""Called after each cell with the cell, its metrics, cells done and cells in all."""
+
+
+def compare(
+    scenario: Scenario | str | Path,
+    policies: Sequence[str | Policy],
+    *,
+    variants: Sequence[str] | None = None,
+    seeds: Iterable[int] | None = None,
+    out: str | Path | None = None,
+    workers: int | None = None,
+    gap: float = 1e-4,
+    backend: str = "auto",
+    done: CellDone | None = None,
+) -> Table:
+    """Run every policy on every variant and seed, and set the metrics side by side.
+
+    Parameters
+    ----------
+    scenario
+        A scenario file, the name of a bundled one, or a scenario.
+    policies
+        Names, ``"name:parameter=value"`` labels, or policies.
+    variants
+        Names of variants; ``"base"`` is the scenario as it is. Default: base and all variants.
+    seeds
+        Seeds; default: the scenario's own.
+    out
+        Folder in which each finished cell is kept, so that a second call goes on where the first
+        one stopped; default: a temporary one.
+    workers
+        Processes at once; default: the processors this process may use. Scenarios and policies
+        given as objects run in this process.
+    gap, backend
+        As in ``simulate``.
+    done
+        Called after each cell with the cell, its metrics, cells done and cells in all.
+
+    Returns
+    -------
+    Table
+        One row for each policy and variant.
+
+    Raises
+    ------
+    InstanceError
+        On unusable input; nothing is run then.
+    """
+    if isinstance(scenario, Scenario) or not all(isinstance(one, str) for one in policies):
+        return _compare_here(scenario, policies, variants, seeds, gap, backend, done)
+    labels = [str(one) for one in policies]
+    cells = _cells(str(scenario), labels, variants, seeds, gap, backend)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch if out is None else out) / "cells"
+        folder.mkdir(parents=True, exist_ok=True)
+        found = _run_all(cells, folder, workers or _processors(), done)
+    labelled = [
+        (Labels(cell.label, cell.variant or BASE, cell.seed or 0), metrics)
+        for cell, metrics in zip(cells, found, strict=True)
+    ]
+    return comparison_table(labelled, title=_title(scenario))
+
+
+def _title(scenario: Scenario | str | Path) -> str:
+    return scenario.name if isinstance(scenario, Scenario) else Path(scenario).stem
+
+
+def _cells(
+    scenario: str, policies: Sequence[str], variants: Sequence[str] | None,
+    seeds: Iterable[int] | None, gap: float, backend: str,
+) -> list[Cell]:  # fmt: skip
+    chosen = [BASE, *variant_names(scenario)] if variants is None else list(variants)
+    for name in chosen:
+        read_scenario(scenario, variant=None if name == BASE else name)
+    grid = [None] if seeds is None else list(seeds)
+    if not policies or not grid:
+        raise InstanceError("compare: needs at least one policy and one seed")
+    cells: list[Cell] = []
+    for label in policies:
+        name, given = policy_from_label(label)
+        parameters = parameters_of(make_policy(name, given))
+        cells += [
+            Cell(label, name, parameters, scenario, None if v == BASE else v, s, gap, backend)
+            for v in chosen
+            for s in grid
+        ]
+    if len({(cell.label, cell.variant, cell.seed) for cell in cells}) < len(cells):
+        raise InstanceError("compare: a policy, variant or seed is named twice")
+    return cells
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _run_all(
+    cells: Sequence[Cell], folder: Path, workers: int, done: CellDone | None
+) -> list[TrainingMetrics]:
+    """Run the cells that are not kept yet, a few processes at a time."""
+    found: list[TrainingMetrics | None] = [None] * len(cells)
+    with ThreadPoolExecutor(max_workers=max(1, min(workers, len(cells)))) as pool:
+        places = {
+            pool.submit(run_cell_in_child, cell, folder / f"{_key(cell)}.json"): at
+            for at, cell in enumerate(cells)
+        }
+        try:
+            for count, future in enumerate(as_completed(places), start=1):
+                at = places[future]
+                found[at] = future.result()
+                if done is not None:
+                    done(cells[at], found[at], count, len(cells))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [metrics for metrics in found if metrics is not None]
+
+
+def _key(cell: Cell) -> str:
+    text = json.dumps(asdict(cell), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _compare_here(
+    scenario: Scenario | str | Path, policies: Sequence[str | Policy],
+    variants: Sequence[str] | None, seeds: Iterable[int] | None, gap: float, backend: str,
+    done: CellDone | None,
+) -> Table:  # fmt: skip
+    """Run objects in this process, one after the other."""
+    if isinstance(scenario, Scenario):
+        if variants is not None or seeds is not None:
+            raise InstanceError("compare: variants and seeds need a scenario file")
+        worlds = [(BASE, 0, scenario)]
+    else:
+        chosen = [BASE, *variant_names(scenario)] if variants is None else list(variants)
+        worlds = [
+            (v, seed or 0, read_scenario(scenario, variant=None if v == BASE else v, seed=seed))
+            for v in chosen
+            for seed in ([None] if seeds is None else list(seeds))
+        ]
+    rows: list[tuple[Labels, TrainingMetrics]] = []
+    for one in policies:
+        label = one if isinstance(one, str) else one.name
+        name, given = policy_from_label(one) if isinstance(one, str) else (one, {})
+        for variant, seed, world in worlds:
+            chosen_policy = make_policy(name, given)
+            metrics = training_metrics(simulate(world, chosen_policy, gap=gap, backend=backend))
+            rows.append((Labels(label, variant, seed), metrics))
+            if done is not None:
+                cell = Cell(label, chosen_policy.name, {}, world.name, variant, seed, gap, backend)
+                done(cell, metrics, len(rows), len(policies) * len(worlds))
+    return comparison_table(rows, title=_title(scenario))

@@ -1,0 +1,124 @@
+"""A policy bound to a solver: what executors ask and what ``solve`` calls."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+
+from apportion.executor.training import check, place
+from apportion.instances import Decision, Policy, Reactive, Reason
+from apportion.instances.policy import Violation
+from apportion.instances.training import TrainingRound
+from apportion.solver import Budget, Solver
+
+log = logging.getLogger("apportion.deciding")
+
+WORK_LIMIT = 100_000
+"""Iterations or nodes at which experiments stop a search: reached by no round we have measured,
+and the same on every machine, which seconds are not."""
+
+
+class EngineError(RuntimeError):
+    """Our own fault: even the incumbent of a policy does not pass the checker."""
+
+
+@dataclass(frozen=True)
+class BoundPolicy:
+    """A policy and a solver as one ``Decider``.
+
+    Parameters
+    ----------
+    policy
+        Who decides.
+    solver
+        How its models are solved.
+    time_limit_s
+        Wall time for each decision; None leaves stopping to the solver's work limit.
+    """
+
+    policy: Policy
+    solver: Solver
+    time_limit_s: float | None = None
+
+    @property
+    def subscribes(self) -> frozenset[Reason]:
+        """Events that need a decision at once."""
+        return self.policy.subscribes
+
+    @property
+    def reacts_to(self) -> frozenset[Reason]:
+        """Events answered between decisions."""
+        return self.policy.reacts_to if isinstance(self.policy, Reactive) else frozenset()
+
+    def decide(self, round_: TrainingRound, memory: Any) -> Decision:
+        """Decide a round."""
+        return decide(self.policy, round_, memory, self.solver, Budget.of(self.time_limit_s))
+
+    def remember(self, memory: Any, round_: TrainingRound, decision: Decision, outcome: Any) -> Any:
+        """Return the memory for the next round."""
+        return self.policy.remember(memory, round_, decision, outcome)
+
+    def react(self, plan: Any, event: Reason, view: Any) -> tuple[Any | None, Any]:
+        """Answer an event between decisions."""
+        if isinstance(self.policy, Reactive):
+            return self.policy.react(plan, event, view)
+        return None, plan
+
+
+def decide(
+    policy: Policy, round_: TrainingRound, memory: Any, solver: Solver, budget: Budget
+) -> Decision:
+    """Compile and solve one round within a budget.
+
+    Raises
+    ------
+    InstanceError
+        On a memory that is not the policy's.
+    """
+    return policy.compile(round_, memory, budget).solve(solver, budget)
+
+
+def decide_safely(
+    policy: Policy, round_: TrainingRound, memory: Any, solver: Solver, budget: Budget
+) -> Decision:
+    """Decide a round so that what leaves has passed the checker and lies on nodes.
+
+    A search that fails, or whose answer breaks a rule, is replaced by the program's incumbent,
+    and a note says so.
+
+    Raises
+    ------
+    EngineError
+        If the incumbent breaks a rule too.
+    InstanceError
+        On a memory that is not the policy's.
+    """
+    program = policy.compile(round_, memory, budget)
+    try:
+        decision = program.solve(solver, budget)
+        broken = violations(round_, decision)
+        fault = "" if not broken else f"broke a rule ({broken[0].message})"
+    except Exception as error:  # whatever a back end does, the caller needs an allocation
+        log.exception("%s: the search failed", policy.name)
+        decision, fault = None, f"failed ({type(error).__name__}: {error})"
+    if decision is None or fault:
+        decision = program.incumbent()
+        broken = violations(round_, decision)
+        if broken:
+            raise EngineError(f"{policy.name}: the incumbent breaks a rule: {broken[0].message}")
+        note = f"the search {fault}; this is the greedy incumbent"
+        decision = replace(decision, notes=(note, *decision.notes))
+    return placed(round_, decision)
+
+
+def violations(round_: TrainingRound, decision: Decision) -> list[Violation]:
+    """Check a decision's allocation against the round alone."""
+    return check(round_, decision.allocation)
+
+
+def placed(round_: TrainingRound, decision: Decision) -> Decision:
+    """Put a decision's gangs on nodes; those that found no room are noted and left out."""
+    allocation, left_out = place(round_, decision.allocation)
+    notes = tuple(one.message for one in left_out)
+    return replace(decision, allocation=allocation, notes=(*decision.notes, *notes))

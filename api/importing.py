@@ -1,0 +1,114 @@
+"""Public traces become scenarios of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from apportion.instances import InstanceError
+from apportion.instances.errors import nearest
+from apportion.instances.training import Cluster, Scenario
+from apportion.instances.training.gavel import read_gavel
+from apportion.instances.training.philly import read_philly
+from apportion.instances.training.scenario_files import write_scenario
+
+KINDS = ("gavel", "philly")
+
+
+def import_trace(
+    kind: str,
+    files: Sequence[Path],
+    out: Path,
+    *,
+    throughputs: Path | None = None,
+    timezone: str | None = None,
+    gpus: str | None = None,
+    missing: str = "error",
+    limit: int | None = None,
+) -> dict[str, Any]:
+    """Read a trace and write a scenario folder.
+
+    Parameters
+    ----------
+    kind
+        ``gavel`` or ``philly``.
+    files
+        Trace files; several Gavel traces are several tenants.
+    out
+        Folder that receives ``scenario.toml`` and the jobs.
+    throughputs
+        Gavel's throughput table.
+    timezone
+        Zone of a trace that states none.
+    gpus
+        ``"v100=8,p100=16"``; default: the trace's own simulated cluster.
+    missing
+        What to do with Gavel jobs that have no throughput: ``error`` or ``skip``.
+    limit
+        Keep the first jobs only.
+
+    Returns
+    -------
+    dict
+        ``scenario`` (path) and ``jobs`` (count).
+
+    Raises
+    ------
+    InstanceError
+        On an unknown kind, files that are something else, or options that do not belong.
+    """
+    if kind not in KINDS:
+        raise InstanceError(f"import: {kind!r} is not a kind of trace{nearest(kind, KINDS)}")
+    if limit is not None and limit < 1:
+        raise InstanceError(f"import: --limit {limit}: must be at least 1")
+    read = _gavel if kind == "gavel" else _philly
+    given = {"throughputs": throughputs, "timezone": timezone, "gpus": gpus}
+    scenario = read(files, given, missing, limit)
+    path = write_scenario(scenario, out)
+    return {"scenario": str(path), "jobs": len(scenario.jobs)}
+
+
+def _gavel(
+    files: Sequence[Path], given: dict[str, Any], missing: str, limit: int | None
+) -> Scenario:
+    if given["throughputs"] is None:
+        raise InstanceError("import gavel: --throughputs names the table of throughputs")
+    if given["timezone"] is not None:
+        raise InstanceError("import gavel: times are relative, --timezone does not apply")
+    if missing not in ("error", "skip"):
+        raise InstanceError(f"import gavel: --missing {missing!r}: error or skip")
+    cluster = None if given["gpus"] is None else Cluster.uniform(_counts(given["gpus"]))
+    how = cast(Literal["error", "skip"], missing)
+    scenario = read_gavel(list(files), given["throughputs"], cluster, missing=how)
+    return (
+        scenario
+        if limit is None
+        else replace(scenario, jobs=scenario.jobs.take(np.arange(min(limit, len(scenario.jobs)))))
+    )
+
+
+def _philly(
+    files: Sequence[Path], given: dict[str, Any], missing: str, limit: int | None
+) -> Scenario:
+    if len(files) != 1:
+        raise InstanceError(f"import philly: one table, not {len(files)} files")
+    if given["timezone"] is None:
+        raise InstanceError("import philly: the table states no time zone; give --timezone")
+    for name in ("throughputs", "gpus"):
+        if given[name] is not None:
+            raise InstanceError(f"import philly: --{name} does not apply")
+    return read_philly(files[0], timezone=given["timezone"], limit=limit)
+
+
+def _counts(text: str) -> dict[str, int]:
+    out: dict[str, int] = {}
+    for part in text.split(","):
+        name, sign, count = part.partition("=")
+        if not sign or not count.strip().isdigit() or not name.strip():
+            raise InstanceError(f"--gpus {text!r}: expected TYPE=COUNT with commas")
+        out[name.strip()] = int(count)
+    return out

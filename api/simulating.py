@@ -1,0 +1,114 @@
+"""A whole scenario, carried out under one policy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from apportion.deciding import WORK_LIMIT, BoundPolicy
+from apportion.executor.training import run
+from apportion.executor.training.records import Run
+from apportion.instances import InstanceError, Policy
+from apportion.instances.files import write_bytes, write_json
+from apportion.instances.training import Scenario
+from apportion.instances.training.scenario_toml import read_scenario
+from apportion.registry import make_policy, parameters_of
+from apportion.results import per_job_frame, per_round_frame, training_metrics
+from apportion.solver import ModelError, Solver
+
+Progress = Callable[[float, int, int], None]
+"""Called now and then with the time reached, jobs finished, and jobs in all."""
+
+
+def simulate(
+    scenario: Scenario | str | Path,
+    policy: str | Policy | None = None,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    variant: str | None = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    gap: float = 1e-4,
+    backend: str = "auto",
+    time_limit_s: float | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Carry a scenario out, round by round, every allocation checked.
+
+    Parameters
+    ----------
+    scenario
+        A scenario, the path of a scenario file, or the name of a bundled one.
+    policy, parameters
+        Who decides; default: what the scenario says.
+    variant, seed
+        What-if variant and seed, for scenarios read from files.
+    out
+        Folder that the run is written to as it goes, and resumed from: metrics, jobs, rounds and
+        the journal. Same scenario and policy, same bytes.
+    gap, backend
+        Relative gap and back end of each decision.
+    time_limit_s
+        Wall time for each decision. Default: none, so that a run repeats exactly; searches stop
+        on deterministic work.
+    progress
+        Called now and then.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    InstanceError
+        On unusable input, or a folder that holds another run.
+    """
+    if isinstance(scenario, Scenario):
+        if variant is not None or seed is not None:
+            raise InstanceError("simulate: variant and seed need a scenario file")
+        world = scenario
+    else:
+        world = read_scenario(scenario, variant=variant, seed=seed)
+    chosen = make_policy(*_who(world, policy, parameters))
+    try:
+        solver = Solver(gap=gap, backend=backend, seed=world.seed, work_limit=WORK_LIMIT)
+    except ModelError as error:
+        raise InstanceError(str(error)) from None
+    decider = BoundPolicy(chosen, solver, time_limit_s)
+    folder = None if out is None else Path(out)
+    said = {
+        "name": chosen.name,
+        "parameters": parameters_of(chosen),
+        "gap": gap,
+        "backend": backend,
+    }
+    done = run(
+        world,
+        decider,
+        policy=json.dumps(said, sort_keys=True, default=str),
+        journal=folder,
+        progress=progress,
+    )
+    if folder is not None:
+        write_run(done, folder)
+    return done
+
+
+def _who(
+    scenario: Scenario, policy: str | Policy | None, parameters: Mapping[str, Any] | None
+) -> tuple[str | Policy, Mapping[str, Any]]:
+    """Take the scenario's policy where none is given; its parameters go with its policy only."""
+    if policy is None or policy == scenario.policy:
+        return scenario.policy, {**scenario.parameters, **(parameters or {})}
+    return policy, parameters or {}
+
+
+def write_run(done: Run, folder: Path) -> None:
+    """Write metrics, jobs and rounds of a run; wall times go to a file of their own."""
+    metrics = training_metrics(done)
+    write_json(folder / "metrics.json", metrics.as_dict())
+    write_json(folder / "timings.json", metrics.as_dict(timings=True))
+    for name, frame in (("jobs", per_job_frame(done)), ("rounds", per_round_frame(done))):
+        write_bytes(folder / f"{name}.csv", frame.to_csv(index=False).encode())

@@ -1,0 +1,131 @@
+"""One round, decided within a time limit: what other schedulers call every few minutes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from apportion.answer import Answer
+from apportion.deciding import decide_safely
+from apportion.instances import InstanceError, Policy
+from apportion.instances.training import Outcome, TrainingRound
+from apportion.instances.training.planned import planned_outcome
+from apportion.instances.training.round_json import read_round
+from apportion.registry import make_policy, parameters_of
+from apportion.solver import Budget, ModelError, Solver
+
+
+def solve(
+    round_: TrainingRound | str | Path,
+    policy: str | Policy = "fft",
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    memory: Any = None,
+    previous: Answer | None = None,
+    outcome: Outcome | None = None,
+    time_limit_s: float | None = None,
+    gap: float = 1e-4,
+    backend: str = "auto",
+    seed: int = 0,
+) -> Answer:
+    """Decide one round; the allocation that comes back has passed the checker.
+
+    Parameters
+    ----------
+    round_
+        A round, or the path of a round file.
+    policy, parameters
+        A registered name or a policy, and parameters that differ from the defaults.
+    memory
+        The policy's memory; default: that of ``previous``.
+    previous
+        The last answer. The policy remembers first what came of it.
+    outcome
+        What really happened since; None with a ``previous``: its plan is taken as carried out up
+        to this round, and a note says so.
+    time_limit_s
+        Wall time for everything; None for no limit.
+    gap
+        Relative gap at which an answer counts as optimal.
+    backend, seed
+        Back end by name, and the seed of its random choices.
+
+    Returns
+    -------
+    Answer
+
+    Raises
+    ------
+    InstanceError
+        On an unknown policy, an unusable parameter or memory, a time limit that is not positive,
+        or a file that is not a round.
+    EngineError
+        If even the greedy answer does not pass the checker: our fault.
+
+    Examples
+    --------
+    >>> import apportion as ap
+    >>> rnd = ap.TrainingRound(
+    ...     cluster=ap.Cluster.uniform({"V100": 2, "A100": 2}),
+    ...     jobs=ap.Jobs(id=["a", "b"], gang=[2, 1], work=[600.0, 300.0],
+    ...                  throughput_per_s=[[1.0, 2.0], [1.0, 1.2]]),
+    ... )
+    >>> ap.solve(rnd, "fft").status
+    'OPTIMAL'
+    """
+    start = time.perf_counter()
+    budget = _budget(time_limit_s)
+    asked = round_ if isinstance(round_, TrainingRound) else read_round(round_)
+    chosen = make_policy(policy, parameters)
+    solver = _solver(gap, backend, seed)
+    known, note = _remembered(chosen, memory, previous, outcome, asked)
+    decision = decide_safely(chosen, asked, known, solver, budget)
+    if note:
+        decision = replace(decision, notes=(*decision.notes, note))
+    return Answer(
+        policy=chosen.name,
+        parameters=parameters_of(chosen),
+        round_=asked,
+        decision=decision,
+        memory=known,
+        elapsed_s=time.perf_counter() - start,
+    )
+
+
+def _budget(time_limit_s: float | None) -> Budget:
+    if time_limit_s is not None and not (time_limit_s > 0 and math.isfinite(time_limit_s)):
+        raise InstanceError(f"time limit = {time_limit_s} s: must be greater than zero")
+    return Budget.of(time_limit_s)
+
+
+def _solver(gap: float, backend: str, seed: int) -> Solver:
+    try:
+        return Solver(gap=gap, backend=backend, seed=seed)
+    except ModelError as error:
+        raise InstanceError(str(error)) from None
+
+
+def _remembered(
+    policy: Policy, memory: Any, previous: Answer | None, outcome: Outcome | None,
+    now: TrainingRound,
+) -> tuple[Any, str]:  # fmt: skip
+    """Bring the memory up to date, and tell if that rests on an assumption."""
+    if previous is None:
+        if outcome is not None:
+            raise InstanceError("outcome: given without the answer it belongs to (previous)")
+        return memory, ""
+    if previous.policy != policy.name:
+        raise InstanceError(
+            f"previous: an answer of {previous.policy!r}, the policy is {policy.name!r}"
+        )
+    base = previous.memory if memory is None else memory
+    note = ""
+    if outcome is None:
+        end_s = max(now.now_s, previous.round_.now_s)
+        outcome = planned_outcome(previous.round_, previous.allocation, end_s)
+        note = "no outcome was given: the previous plan is taken as carried out"
+    return policy.remember(base, previous.round_, previous.decision, outcome), note
