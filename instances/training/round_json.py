@@ -112,7 +112,9 @@ def round_from_dict(data: object) -> TrainingRound:
     if "commitments" in section:
         rows = section["commitments"]
         optional["commitments"] = _commitments_from_rows(rows, jobs.id, cluster.types)
-    return TrainingRound(cluster=cluster, jobs=jobs, index=_index(section), **optional)
+    return TrainingRound(
+        cluster=cluster, jobs=jobs, tenants=tenants, index=_index(section), **optional
+    )
 
 
 def _index(section: dict[str, Any]) -> int:
