@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from apportion.instances import Decision, InstanceError, Stage
-from apportion.instances.files import naming, read_json, write_json
+from apportion.instances.columns import floats
+from apportion.instances.errors import nearest
+from apportion.instances.files import naming, read_json, shown, write_json
 from apportion.instances.memory_json import dump_memory, load_memory
 from apportion.instances.training import Allocation, TrainingRound
 from apportion.instances.training.answer_json import (
@@ -130,7 +132,14 @@ class Answer:
         write_json(path, self.to_dict())
 
 
-def answer_from_dict(data: Any) -> Answer:
+_KEYS = (
+    "schema", "family", "policy", "status", "objective", "bound", "gap", "next_decision_s",
+    "until_change", "time_limited", "notes", "allocation", "jobs", "stages", "carry", "memory",
+    "round", "timings",
+)  # fmt: skip
+
+
+def answer_from_dict(data: object) -> Answer:
     """Read an answer back from plain data.
 
     Raises
@@ -138,37 +147,101 @@ def answer_from_dict(data: Any) -> Answer:
     InstanceError
         On anything that is not an answer of this version.
     """
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-        raise InstanceError(f"answer: schema is {found!r}, expected {SCHEMA!r}")
-    missing = [key for key in ("policy", "status", "allocation", "round") if key not in data]
-    if missing:
-        raise InstanceError(f"answer: {missing[0]!r} is missing")
-    round_ = round_from_dict(data["round"])
-    allocation = allocation_from_dict(round_, data["allocation"])
-    next_s = np.inf if data.get("until_change") else data.get("next_decision_s")
-    per_job = {
-        name: np.asarray(column) for name, column in data.get("jobs", {}).items() if name != "id"
-    }
-    times = data.get("timings", {}).get("stages_s", [])
-    stages = tuple(
-        Stage(**stage, elapsed_s=float(times[at]) if at < len(times) else 0.0)
-        for at, stage in enumerate(data.get("stages", []))
-    )
-    decision = Decision(
-        allocation, data["status"], data.get("objective"), data.get("bound"), data.get("gap"),
-        carry=load_memory(json.dumps(data.get("carry"))), next_decision_s=next_s,
-        per_job=per_job, stages=stages, notes=tuple(data.get("notes", ())),
-        time_limited=bool(data.get("time_limited", False)),
-    )  # fmt: skip
+    found = _mapping(data, "answer")
+    if found.get("schema") != SCHEMA:
+        raise InstanceError(f"answer: schema is {found.get('schema')!r}, expected {SCHEMA!r}")
+    for key in found:
+        if key not in _KEYS:
+            raise InstanceError(f"answer: unknown key {key!r}{nearest(key, _KEYS)}")
+    for key in ("policy", "status", "allocation", "round"):
+        if key not in found:
+            raise InstanceError(f"answer: {key!r} is missing")
+    round_ = round_from_dict(found["round"])
+    policy = _mapping(found["policy"], "answer.policy")
+    timings = _mapping(found.get("timings", {}), "answer.timings")
     return Answer(
-        policy=data["policy"]["name"],
-        parameters=data["policy"].get("parameters", {}),
+        policy=_text(policy.get("name"), "answer.policy.name"),
+        parameters=_mapping(policy.get("parameters", {}), "answer.policy.parameters"),
         round_=round_,
-        decision=decision,
-        memory=load_memory(json.dumps(data.get("memory"))),
-        elapsed_s=float(data.get("timings", {}).get("elapsed_s", 0.0)),
+        decision=_decision(found, round_, timings),
+        memory=load_memory(json.dumps(found.get("memory"))),
+        elapsed_s=_number(timings.get("elapsed_s"), "answer.timings.elapsed_s") or 0.0,
     )
+
+
+def _decision(
+    data: Mapping[str, Any], round_: TrainingRound, timings: Mapping[str, Any]
+) -> Decision:
+    per_job = _mapping(data.get("jobs", {}), "answer.jobs")
+    until_change = data.get("until_change") is True
+    return Decision(
+        allocation=allocation_from_dict(round_, data["allocation"]),
+        status=_text(data["status"], "answer.status"),
+        objective=_number(data.get("objective"), "answer.objective"),
+        bound=_number(data.get("bound"), "answer.bound"),
+        gap=_number(data.get("gap"), "answer.gap"),
+        carry=load_memory(json.dumps(data.get("carry"))),
+        next_decision_s=(
+            np.inf if until_change
+            else _number(data.get("next_decision_s"), "answer.next_decision_s")
+        ),
+        per_job={
+            name: floats(column, f"answer.jobs.{name}", (len(round_.jobs),))
+            for name, column in per_job.items()
+            if name != "id"
+        },
+        stages=_stages(data, timings),
+        notes=tuple(_text(note, "answer.notes") for note in _rows(data.get("notes", []), "notes")),
+        time_limited=data.get("time_limited") is True,
+    )  # fmt: skip
+
+
+def _stages(data: Mapping[str, Any], timings: Mapping[str, Any]) -> tuple[Stage, ...]:
+    times = _rows(timings.get("stages_s", []), "timings.stages_s")
+    out: list[Stage] = []
+    for at, row in enumerate(_rows(data.get("stages", []), "stages")):
+        where = f"answer.stages[{at}]"
+        stage = _mapping(row, where)
+        elapsed = _number(times[at], f"{where}: time") if at < len(times) else None
+        out.append(
+            Stage(
+                name=_text(stage.get("name"), f"{where}.name"),
+                elapsed_s=elapsed or 0.0,
+                objective=_number(stage.get("objective"), f"{where}.objective"),
+                bound=_number(stage.get("bound"), f"{where}.bound"),
+                gap=_number(stage.get("gap"), f"{where}.gap"),
+                answered=stage.get("answered") is True,
+                backend=stage.get("backend"),
+                note=str(stage.get("note", "")),
+            )
+        )
+    return tuple(out)
+
+
+def _mapping(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InstanceError(f"{where}: expected a table, got {shown(value)}")
+    return cast("dict[str, Any]", value)
+
+
+def _rows(value: object, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InstanceError(f"answer.{where}: expected a list, got {shown(value)}")
+    return cast("list[Any]", value)
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise InstanceError(f"{where}: expected text, got {shown(value)}")
+    return value
+
+
+def _number(value: object, where: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InstanceError(f"{where}: expected a number, got {shown(value)}")
+    return float(value)
 
 
 def read_answer(path: str | Path) -> Answer:

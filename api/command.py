@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -236,10 +236,10 @@ def check(
     """Check an answer against a round, without any solver. Exit 1 if a rule is broken."""
     asked = read_round(round_file)
     with naming(answer_file):
-        data = read_json(answer_file)
+        data: Any = read_json(answer_file)
         if not isinstance(data, dict) or "allocation" not in data:
             raise InstanceError("has no 'allocation': not an answer")
-        allocation = allocation_from_dict(asked, data["allocation"])
+        allocation = allocation_from_dict(asked, cast("dict[str, Any]", data)["allocation"])
     broken = check_allocation(asked, allocation)
     if as_json:
         rows = [{"rule": one.rule, "message": one.message} for one in broken]
@@ -315,10 +315,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(error: Exception) -> int:
-    usage = type(error).__module__.startswith(("click", "typer"))
-    if usage:
-        if hasattr(error, "format_message"):
-            sys.stderr.write(f"error: {error.format_message()}\n")
+    if type(error).__module__.startswith(("click", "typer")):
+        told = getattr(error, "format_message", None)
+        if told is not None:
+            sys.stderr.write(f"error: {told()}\n")
             return BAD_INPUT
         return INTERRUPTED if type(error).__name__ == "Abort" else DONE
     if isinstance(error, InstanceError | BrokenPipeError | OSError):

@@ -131,9 +131,9 @@ def _run_all(
         try:
             for count, future in enumerate(as_completed(places), start=1):
                 at = places[future]
-                found[at] = future.result()
+                metrics = found[at] = future.result()
                 if done is not None:
-                    done(cells[at], found[at], count, len(cells))
+                    done(cells[at], metrics, count, len(cells))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
 import numpy as np
 
@@ -82,8 +82,7 @@ def _gavel(
     if missing not in ("error", "skip"):
         raise InstanceError(f"import gavel: --missing {missing!r}: error or skip")
     cluster = None if given["gpus"] is None else Cluster.uniform(_counts(given["gpus"]))
-    how = cast(Literal["error", "skip"], missing)
-    scenario = read_gavel(list(files), given["throughputs"], cluster, missing=how)
+    scenario = read_gavel(list(files), given["throughputs"], cluster, missing=missing)
     return (
         scenario
         if limit is None

@@ -47,7 +47,7 @@ def _jobs(answer: Answer) -> Table:
         Column("job", "job"), Column("gang", "gang", "count"), Column("type", "GPU type"),
         Column("nodes", "nodes"), *(Column(name, name, "ratio") for name in shown),
     ]  # fmt: skip
-    rows = []
+    rows: list[list[str | int | float]] = []
     for row, name in enumerate(jobs.id.tolist()):
         at = entry.get(row)
         kind = "waits" if at is None else str(cluster.types[plan.gpu_type[at]])
@@ -60,8 +60,8 @@ def _jobs(answer: Answer) -> Table:
 
 def _stages(answer: Answer) -> Table:
     columns = [
-        Column("stage", "stage"), Column("objective", "objective", "cost"),
-        Column("bound", "bound", "cost"), Column("elapsed_s", "time", "s", timing=True),
+        Column("stage", "stage"), Column("objective", "objective", "ratio"),
+        Column("bound", "bound", "ratio"), Column("elapsed_s", "time", "s", timing=True),
         Column("answered", ""), Column("note", ""),
     ]  # fmt: skip
     rows = [

@@ -71,7 +71,7 @@ def solve(
     >>> import apportion as ap
     >>> rnd = ap.TrainingRound(
     ...     cluster=ap.Cluster.uniform({"V100": 2, "A100": 2}),
-    ...     jobs=ap.Jobs(id=["a", "b"], gang=[2, 1], work=[600.0, 300.0],
+    ...     jobs=ap.Jobs.of(id=["a", "b"], gang=[2, 1], work=[600.0, 300.0],
     ...                  throughput_per_s=[[1.0, 2.0], [1.0, 1.2]]),
     ... )
     >>> ap.solve(rnd, "fft").status

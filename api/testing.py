@@ -99,7 +99,7 @@ def random_round(
     on = kinds >= 0
     return TrainingRound(
         cluster=cluster,
-        jobs=Jobs(
+        jobs=Jobs.of(
             id=[f"job-{i}" for i in range(jobs)], gang=gang, work=work, throughput_per_s=rates,
             arrival_s=rng.uniform(0.0, 6000.0, jobs).round(), running=on, previous_type=kinds,
             held_gpus=np.where(on, gang, 0), work_done=np.where(on, 0.3 * work, 0.0),
@@ -115,7 +115,7 @@ def _of(round_: TrainingRound, **columns: Any) -> TrainingRound:
     known = ("gang", "work", "throughput_per_s", "arrival_s", "running", "previous_type",
              "held_gpus", "work_done", "preemptible", "code")  # fmt: skip
     data = {"id": jobs.id, **{name: getattr(jobs, name) for name in known}, **columns}
-    return replace(round_, jobs=Jobs(**data))
+    return replace(round_, jobs=Jobs.of(**data))
 
 
 def _permuted(round_: TrainingRound, order: Ints) -> TrainingRound:
@@ -123,7 +123,7 @@ def _permuted(round_: TrainingRound, order: Ints) -> TrainingRound:
     names = ("gang", "work", "throughput_per_s", "arrival_s", "running", "previous_type",
              "held_gpus", "work_done", "preemptible", "code")  # fmt: skip
     columns = {name: getattr(jobs, name)[order] for name in names}
-    return replace(round_, jobs=Jobs(id=jobs.id[order], **columns))
+    return replace(round_, jobs=Jobs.of(id=jobs.id[order], **columns))
 
 
 @dataclass(frozen=True)
@@ -156,24 +156,27 @@ class _Battery:
     def empty_round(self) -> None:
         cluster = Cluster.uniform({"only": 4})
         round_ = TrainingRound(
-            cluster=cluster, jobs=Jobs(id=[], gang=[], work=[], throughput_per_s=np.zeros((0, 1)))
+            cluster=cluster,
+            jobs=Jobs.of(id=[], gang=[], work=[], throughput_per_s=np.zeros((0, 1))),
         )
         decision = self.decide(round_)
         assert decision.allocation.job.size == 0, "a round without jobs must place nobody"
 
     def single_job(self) -> None:
-        jobs = Jobs(id=["one"], gang=[2], work=[600.0], throughput_per_s=[[1.0]])
+        jobs = Jobs.of(id=["one"], gang=[2], work=[600.0], throughput_per_s=[[1.0]])
         round_ = TrainingRound(cluster=Cluster.uniform({"only": 4}), jobs=jobs)
         self.passes(round_, self.decide(round_))
 
     def zero_capacity(self) -> None:
-        jobs = Jobs(id=["a", "b"], gang=[1, 2], work=[600.0, 1.0], throughput_per_s=[[1.0], [2.0]])
+        jobs = Jobs.of(
+            id=["a", "b"], gang=[1, 2], work=[600.0, 1.0], throughput_per_s=[[1.0], [2.0]]
+        )
         round_ = TrainingRound(cluster=Cluster.uniform({"only": 0}), jobs=jobs)
         decision = self.decide(round_)
         assert decision.allocation.job.size == 0, "nobody can run without GPUs"
 
     def more_than_fits(self) -> None:
-        jobs = Jobs(
+        jobs = Jobs.of(
             id=["huge", "small"], gang=[64, 1], work=[600.0, 60.0], throughput_per_s=[[9.0], [1.0]]
         )
         round_ = TrainingRound(cluster=Cluster.uniform({"only": 4}), jobs=jobs)
@@ -220,7 +223,7 @@ class _Battery:
         scenario = Scenario(
             name="truth",
             cluster=Cluster.uniform({"slow": 4, "fast": 4}, gpus_per_node=4),
-            jobs=Jobs(
+            jobs=Jobs.of(
                 id=[f"j{i}" for i in range(n)], gang=rng.choice([1, 2], n), work=work,
                 throughput_per_s=rng.uniform(0.5, 3.0, (n, 2)), arrival_s=arrival,
             ),
@@ -302,7 +305,7 @@ def _with_type(round_: TrainingRound) -> TrainingRound:
         for name in ("gang", "work", "arrival_s", "running", "previous_type", "held_gpus",
                      "work_done", "preemptible", "code")
     }  # fmt: skip
-    wider = Jobs(id=jobs.id, throughput_per_s=rates, **columns)
+    wider = Jobs.of(id=jobs.id, throughput_per_s=rates, **columns)
     nodes = cluster.nodes.size
     return replace(round_, cluster=cluster, jobs=wider, node_up=np.ones(nodes, dtype=np.bool_))
 

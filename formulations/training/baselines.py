@@ -20,7 +20,9 @@ def _fastest(round_: TrainingRound) -> Floats:
     jobs = round_.jobs
     score = np.where(round_.eligible, -jobs.throughput_per_s, np.inf)
     if score.shape[1] > 1:
-        rows = np.flatnonzero(jobs.running)
+        # a type can be lost to a running job: its nodes failed, its speed is now reported as zero
+        still = np.isfinite(score[np.arange(len(jobs)), jobs.previous_type])
+        rows = np.flatnonzero(jobs.running & still)
         kinds = jobs.previous_type[rows]
         score[rows, kinds] = np.nextafter(score[rows, kinds], -np.inf)
     return score
@@ -56,11 +58,15 @@ class FIFO:
     def _decide(self, round_: TrainingRound) -> Decision:
         jobs = round_.jobs
         held = pinned(round_)
-        keeps = np.flatnonzero(jobs.running & held.open)
-        type_of_job = np.full(len(jobs), -1, dtype=np.int64)
-        type_of_job[keeps] = jobs.previous_type[keeps]
+        gpus = np.where(jobs.running, jobs.held_gpus, jobs.gang)
+        runs = np.flatnonzero(jobs.running & held.open)
+        # all of them fit, unless a reservation that has begun takes GPUs away from the youngest
+        own = np.where(np.arange(held.free.size) == jobs.previous_type[:, None], 0.0, np.inf)
+        first = runs[np.lexsort((jobs.code[runs], jobs.arrival_s[runs]))]
+        type_of_job = fill(first, own, gpus, held.free)
+        keeps = first[type_of_job[first] >= 0]
         free = held.free - np.bincount(
-            jobs.previous_type[keeps], weights=jobs.held_gpus[keeps], minlength=held.free.size
+            type_of_job[keeps], weights=gpus[keeps], minlength=held.free.size
         ).astype(np.int64)
         waits = np.flatnonzero(~jobs.running & held.open & round_.eligible.any(axis=1))
         if waits.size and free.any():
@@ -68,7 +74,7 @@ class FIFO:
             started = fill(order, _fastest(round_), jobs.gang, free, strict=self.strict)
             type_of_job = np.maximum(type_of_job, started)
         return Decision(
-            joined(held, type_of_job, np.where(jobs.running, jobs.held_gpus, jobs.gang)),
+            joined(held, type_of_job, gpus),
             next_decision_s=np.inf,
             notes=notes_on_hopeless(round_),
         )

@@ -42,7 +42,7 @@ def identical_rows(table: Floats) -> Classes:
         Shape (rows, columns).
     """
     rows = table.shape[0]
-    everyone = np.arange(rows)
+    everyone: Ints = np.arange(rows, dtype=np.int64)
     ones = np.ones(rows, dtype=np.int64)
     if rows < 2:
         return Classes(everyone, everyone, ones)

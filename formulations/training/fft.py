@@ -97,9 +97,15 @@ class FFT:
 
     @property
     def traits(self) -> frozenset[str]:
-        """What a change of names, types or units leaves as it is."""
-        same_units = {"unit_homogeneous"} if self.units == "normalised" else set[str]()
-        return frozenset({"permutation", "useless_type"} | same_units)
+        """What a change of names, types or units leaves as it is.
+
+        ``hard`` counts GPUs that nobody can use among those to be filled, and published units
+        are mixed.
+        """
+        held = {"permutation"}
+        held |= {"useless_type"} if self.work_conservation != "hard" else set()
+        held |= {"unit_homogeneous"} if self.units == "normalised" else set()
+        return frozenset(held)
 
     def cost(self, round_: TrainingRound, owed: Compensation) -> Floats:
         """Cost of each job on each type, shape (n, k); infinite where it cannot run.
@@ -107,6 +113,8 @@ class FFT:
         Units are mixed, as published: a pure number + GPU-rounds + rounds - (work per round)^2.
         """
         jobs, duration = round_.jobs, round_.duration_s
+        if not len(jobs):
+            return np.zeros((0, round_.cluster.types.size))
         theta = jobs.throughput_per_s * duration
         work = jobs.work
         if self.remaining_work:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +14,7 @@ from apportion.formulations.training.compensation import Compensation
 from apportion.formulations.training.greedy import NOWHERE, fill
 from apportion.formulations.training.pinned import Pinned
 from apportion.formulations.training.plain import joined, notes_on_hopeless
-from apportion.formulations.training.work_conservation import Placeable, most_gpus
+from apportion.formulations.training.work_conservation import MostGpus, Placeable, most_gpus
 from apportion.instances import Budget, Decision, Stage
 from apportion.instances.columns import Floats, Ints
 from apportion.instances.policy import Column
@@ -31,6 +32,9 @@ from apportion.solver import (
     solve_choice,
 )
 from apportion.solver import Budget as Deadline
+
+LARGEST_COST = 2.0**45
+"""Costs of a model beyond this are written in a larger unit; codes refuse them from 1e15 on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,28 +94,49 @@ class FFTProgram:
         return everything - int(self.held.gpus.sum())
 
     @cached_property
+    def placeable(self) -> Placeable:
+        """What this round may place, and the GPUs there are for it."""
+        return Placeable(self.rows, self.gang, self.cost, self.held.free)
+
+    @cached_property
+    def reward(self) -> float:
+        """What mode ``reward`` pays for each placed GPU: more than costs can outweigh."""
+        cost = np.abs(self.cost[self.rows])
+        per_gpu = np.where(np.isfinite(cost), cost, 0.0) / self.gang[self.rows, None]
+        return 2.0 * float(per_gpu.max(initial=0.0)) * float(self.held.free.sum()) + 1.0
+
+    @cached_property
+    def cost_unit(self) -> float:
+        """Unit of the model's costs: 1, or a power of two where codes could not read them."""
+        cost = np.abs(self.cost[self.rows])
+        if self.work_conservation == "reward":
+            cost = cost + self.reward * self.gang[self.rows, None]
+        largest = float(cost[np.isfinite(cost)].max(initial=0.0))
+        return 1.0 if largest <= LARGEST_COST else 2.0 ** math.frexp(largest / LARGEST_COST)[1]
+
+    @cached_property
     def model(self) -> Model:
         """The model with all rows, merged over identical jobs.
 
         Columns ``x[job, type]`` count the members of a class that run on a type; rows
-        ``one_type[job]`` and ``capacity[type]``; objectives by mode.
+        ``one_type[job]`` and ``capacity[type]``; objectives by mode, costs in ``cost_unit``.
         """
         classes, jobs = self.classes, self.round_.jobs
         first = self.rows[classes.first]
         cost, gang = self.cost[first], self.gang[first]
-        kinds = self.round_.cluster.types
+        names, kinds = jobs.id[first].tolist(), self.round_.cluster.types.tolist()
         at, kind = np.nonzero(np.isfinite(cost) & (gang[:, None] <= self.held.free[None, :]))
         builder = ModelBuilder("fft")
-        by_job = Axis("job", jobs.id[first])
+        by_job = Axis("job", names)
         x = builder.columns(
             "x", at.size, upper=classes.count[at], integer=True,
-            axes=(Axis("job", jobs.id[first], codes=at), Axis("type", kinds, codes=kind)),
+            axes=(Axis("job", names, codes=at), Axis("type", kinds, codes=kind)),
         )  # fmt: skip
         builder.rows(
             "one_type", first.size, row=at, column=x, value=1.0, upper=classes.count, axes=(by_job,)
         )
         builder.rows(
-            "capacity", kinds.size, row=kind, column=x, value=gang[at],
+            "capacity", len(kinds), row=kind, column=x, value=gang[at],
             upper=self.held.free, axes=(Axis("type", kinds),),
         )  # fmt: skip
         self._objectives(builder, x, cost[at, kind], gang[at])
@@ -124,12 +149,10 @@ class FFTProgram:
             case "hard":
                 builder.rows("work_conservation", 1, row=0, column=x, value=gang, lower=self.asked)
             case "reward":
-                per_gpu = float((np.abs(cost) / gang).max(initial=0.0))
-                reward = 2.0 * per_gpu * float(self.held.free.sum()) + 1.0
-                cost = cost - reward * gang
+                cost = cost - self.reward * gang
             case _:
                 pass
-        builder.objective("cost", column=x, value=cost)
+        builder.objective("cost", column=x, value=cost / self.cost_unit)
 
     def with_model(self, model: Model) -> FFTProgram:
         """Solve this model instead: the program's own with a user's side rules."""
@@ -139,10 +162,8 @@ class FFTProgram:
         """Fill types greedily, least cost per GPU first; largest gangs first if that places more."""
         start = time.perf_counter()
         kinds = self._greedy()
-        return self._decision(
-            kinds, "FEASIBLE", None,
-            (self._stage("incumbent", start, kinds, None, answered=True),),
-        )  # fmt: skip
+        stage = self._stage("incumbent", start, kinds, None, answered=True)
+        return self._decision(kinds, self._unproved(kinds), None, (stage,))
 
     def _greedy(self) -> Ints:
         rows, gang = self.rows, self.gang
@@ -173,7 +194,8 @@ class FFTProgram:
 
         The answer is never worse than the incumbent, and carries what was proved. Where the mode
         is ``hard`` and cannot be kept the status is ``INFEASIBLE``, a note names the rule, and the
-        allocation places as many GPUs as it can.
+        allocation places as many GPUs as it can. Where it is not known whether it can be kept, the
+        status of such an allocation is ``NO_SOLUTION``.
         """
         start = time.perf_counter()
         kinds = self._greedy()
@@ -182,12 +204,11 @@ class FFTProgram:
             return self._by_model(self.custom or self.model, solver, budget, kinds, first)
         if budget.left_s() <= 0.0 or not self.rows.size:
             return self._without_search(kinds, first)
-        placeable = Placeable(self.rows, self.gang, self.cost, self.held.free)
         start = time.perf_counter()
         reached = (
             None
             if self.work_conservation == "none"
-            else most_gpus(placeable, kinds, solver, Deadline.of(_seconds(budget)))
+            else most_gpus(self.placeable, kinds, solver, Deadline.of(_seconds(budget)))
         )
         stages = (first,)
         if reached is not None and not reached.trivial:
@@ -195,19 +216,21 @@ class FFTProgram:
         if reached is not None:
             kinds = reached.kinds
         if self.work_conservation == "hard" and reached is not None and reached.gpus < self.asked:
-            return self._given_up(kinds, stages, reached.gpus, proved=reached.proved)
+            return self._given_up(kinds, stages, reached)
         if budget.left_s() <= 0.0:
-            return self._decision(kinds, "FEASIBLE", None, stages)
+            return self._decision(kinds, self._unproved(kinds), None, stages, time_limited=True)
         total = None if reached is None else float(reached.gpus)
         answer = self._choose(total, kinds, solver, budget)
-        sure = reached is None or reached.proved
-        return self._from_choice(answer, kinds, stages, sure)
+        out = self._from_choice(answer, kinds, stages, reached is None or reached.proved)
+        late = reached is not None and reached.time_limited
+        return replace(out, time_limited=out.time_limited or late)
 
     def _without_search(self, kinds: Ints, first: Stage) -> Decision:
         if self.rows.size:
-            return self._decision(kinds, "FEASIBLE", None, (replace(first, answered=True),))
+            stage = replace(first, answered=True)
+            return self._decision(kinds, self._unproved(kinds), None, (stage,), time_limited=True)
         if self.work_conservation == "hard" and self.asked > 0:
-            return self._given_up(kinds, (first,), 0, proved=True)
+            return self._given_up(kinds, (first,), MostGpus(0, kinds, proved=True, trivial=True))
         cost = self._value(kinds)
         stage = replace(first, answered=True, bound=cost, gap=0.0)
         return self._decision(kinds, "OPTIMAL", cost, (stage,))
@@ -224,7 +247,7 @@ class FFTProgram:
         choice = Choice(
             cost=cost,
             amount=np.broadcast_to(gang[:, None].astype(np.float64), cost.shape),
-            resource=np.arange(k),
+            resource=np.arange(k, dtype=np.int64),
             capacity=self.held.free.astype(np.float64),
             count=classes.count,
             total=total,
@@ -287,17 +310,48 @@ class FFTProgram:
             return self._without_search(kinds, first)
         start = time.perf_counter()
         answer = solver.solve(model, budget=Deadline.of(_seconds(budget)))
+        took_s = time.perf_counter() - start
         if answer.point is None:
-            stage = Stage("milp", time.perf_counter() - start, note=answer.message)
-            if answer.status is Status.INFEASIBLE:
-                placed = int(self.gang[kinds >= 0].sum())
-                return self._given_up(kinds, (first, stage), placed, proved=True)
-            return self._decision(kinds, answer.status.name, None, (first, stage))
+            stage = Stage("milp", took_s, backend=answer.backend, note=answer.message)
+            return self._without_point(answer, solver, budget, kinds, (first, stage))
         decided = self.decode(answer)
-        stage = replace(
-            decided.stages[-1], elapsed_s=time.perf_counter() - start, backend=answer.backend
-        )
+        stage = replace(decided.stages[-1], elapsed_s=took_s, backend=answer.backend)
+        if self.custom is None and self._ahead(kinds, decided):
+            stage = replace(stage, answered=False)
+            return self._decision(
+                kinds, "FEASIBLE", decided.bound, (replace(first, answered=True), stage),
+                time_limited=decided.time_limited,
+            )  # fmt: skip
         return replace(decided, stages=(first, stage))
+
+    def _ahead(self, kinds: Ints, decided: Decision) -> bool:
+        """Whether the greedy plan is better than one that a search was stopped at."""
+        assert decided.objective is not None
+        if decided.status == Status.OPTIMAL.name or self._unproved(kinds) != "FEASIBLE":
+            return False
+        placed = int(self.gang[kinds >= 0].sum()) + int(self.held.gpus.sum())
+        more = placed - int(decided.allocation.gpus.sum())
+        if self.work_conservation in ("hard", "none"):
+            more = 0
+        return more > 0 or (more == 0 and self._value(kinds) < decided.objective)
+
+    def _without_point(
+        self, answer: Solution, solver: Solver, budget: Budget, kinds: Ints,
+        stages: tuple[Stage, ...],
+    ) -> Decision:  # fmt: skip
+        """Answer where the model gave no plan: the greedy one, and what is known of the model."""
+        if answer.status is not Status.INFEASIBLE:
+            known = self.custom is None and self._unproved(kinds) == "FEASIBLE"
+            status = "FEASIBLE" if known else answer.status.name
+            return self._decision(kinds, status, None, stages, time_limited=answer.time_limited)
+        if self.custom is not None:
+            out = self._decision(kinds, answer.status.name, None, stages)
+            note = "the side rules were given up: no plan obeys the model that was given"
+            return replace(out, notes=(note, *out.notes))
+        reached = most_gpus(self.placeable, kinds, solver, Deadline.of(_seconds(budget)))
+        kinds = reached.kinds
+        stages = (*stages, self._stage("most_gpus", time.perf_counter(), kinds, None))
+        return replace(self._given_up(kinds, stages, reached), status=answer.status.name)
 
     def decode(self, solution: Solution) -> Decision:
         """Turn a solution of the program's model into a decision.
@@ -313,10 +367,10 @@ class FFTProgram:
         plan = np.zeros(fits.shape, dtype=np.int64)
         plan[np.nonzero(fits)] = np.round(solution.x).astype(np.int64)[: int(fits.sum())]
         kinds = self._spread(plan)
-        bound = solution.bound
+        bound = None if solution.bound is None else solution.bound * self.cost_unit
         if bound is not None and self.work_conservation == "reward":
             # the bound counts the reward too; what it pays is known once the plan is
-            bound = self._value(kinds) - (solution.objective - bound)
+            bound = self._value(kinds) - (solution.objective * self.cost_unit - bound)
         elif bound is not None:
             bound += self.held_cost
         stage = self._stage("milp", time.perf_counter(), kinds, bound, answered=True)
@@ -325,16 +379,22 @@ class FFTProgram:
         )
 
     def _given_up(
-        self, kinds: Ints, stages: tuple[Stage, ...], gpus: int, *, proved: bool
-    ) -> Decision:
-        most = "at most" if proved else "so far"
+        self, kinds: Ints, stages: tuple[Stage, ...], reached: MostGpus
+    ) -> Decision:  # fmt: skip
+        most = "at most" if reached.proved else "so far"
         note = (
             f"work conservation (F-C4) was given up: it asks for {self.asked} GPUs to be placed,"
-            f" {most} {gpus} can be"
+            f" {most} {reached.gpus} can be"
         )
         stages = (*stages[:-1], replace(stages[-1], answered=True))
-        out = self._decision(kinds, "INFEASIBLE" if proved else "FEASIBLE", None, stages)
+        status = "INFEASIBLE" if reached.proved else "NO_SOLUTION"
+        out = self._decision(kinds, status, None, stages, time_limited=reached.time_limited)
         return replace(out, notes=(note, *out.notes))
+
+    def _unproved(self, kinds: Ints) -> str:
+        """Status of a plan of which nothing is proved: in mode ``hard`` it may break the rule."""
+        broken = int(self.gang[kinds >= 0].sum()) < self.asked
+        return "NO_SOLUTION" if self.work_conservation == "hard" and broken else "FEASIBLE"
 
     def _value(self, kinds: Ints) -> float:
         on = np.flatnonzero(kinds >= 0)

@@ -87,7 +87,7 @@ def _type_for(round_: TrainingRound, row: int, wanted: int, amount: int, free: I
     jobs = round_.jobs
     fits = round_.eligible[row] & (free >= amount)
     if wanted >= 0:
-        fits = fits & (np.arange(fits.size) == wanted)
+        fits = fits & (np.arange(fits.size, dtype=np.int64) == wanted)
     if not fits.any():
         return None
     if jobs.running[row] and fits[jobs.previous_type[row]]:

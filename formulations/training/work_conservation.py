@@ -42,12 +42,14 @@ class MostGpus:
     """The most GPUs that can be placed: a plan that does it, and whether that is proved.
 
     ``trivial``: the greedy plan reached the obvious limit, so that nothing had to be solved.
+    ``time_limited``: the clock stopped the proof.
     """
 
     gpus: int
     kinds: Ints
     proved: bool
     trivial: bool
+    time_limited: bool = False
 
 
 def most_gpus(jobs: Placeable, greedy: Ints, solver: Solver, budget: Budget) -> MostGpus:
@@ -75,18 +77,18 @@ def most_gpus(jobs: Placeable, greedy: Ints, solver: Solver, budget: Budget) -> 
     choice = Choice(
         cost=np.where(fits, -gang[:, None], np.inf),
         amount=np.broadcast_to(gang[:, None], fits.shape),
-        resource=np.arange(fits.shape[1]),
+        resource=np.arange(fits.shape[1], dtype=np.int64),
         capacity=jobs.free.astype(np.float64),
         count=classes.count,
     )
     exact = Solver(gap=0.0, backend=solver.backend, seed=solver.seed, work_limit=solver.work_limit)
     answer = solve_choice(choice, exact, budget=budget)
     if answer.plan is None:
-        return MostGpus(placed, greedy, proved=False, trivial=False)
+        return MostGpus(placed, greedy, False, False, answer.time_limited)
     gpus = int((answer.plan * choice.amount).sum())
     proved = answer.status is Status.OPTIMAL
     if gpus <= placed:
-        return MostGpus(placed, greedy, proved, trivial=False)
+        return MostGpus(placed, greedy, proved, False, answer.time_limited)
     kinds = np.full(jobs.gang.size, NOWHERE, dtype=np.int64)
     per_class = np.c_[answer.plan, classes.count - answer.plan.sum(axis=1)].ravel()
     labels = np.tile(np.r_[np.arange(fits.shape[1]), NOWHERE], fits.shape[0])
@@ -94,4 +96,4 @@ def most_gpus(jobs: Placeable, greedy: Ints, solver: Solver, budget: Budget) -> 
     cheapest = jobs.cost[jobs.rows].min(axis=1)
     order = np.lexsort((cheapest, classes.of_row))
     kinds[jobs.rows[order]] = np.repeat(labels, per_class)
-    return MostGpus(gpus, kinds, proved, trivial=False)
+    return MostGpus(gpus, kinds, proved, False, answer.time_limited)

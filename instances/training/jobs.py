@@ -23,7 +23,7 @@ from apportion.instances.columns import (
     ragged,
     require,
 )
-from apportion.instances.errors import InstanceError
+from apportion.instances.errors import InstanceError, nearest
 
 NEVER = -1.0
 """A time that has not come: ``first_start_s`` of a job that never ran."""
@@ -278,6 +278,32 @@ class Jobs:
         for name, parts in RAGGED.items():
             self._ragged(name, parts, n)
         self._check_together()
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        id: object,
+        gang: object,
+        work: object,
+        throughput_per_s: object,
+        **columns: Any,
+    ) -> Jobs:
+        """Build from any sequences, by column name.
+
+        The plain constructor does the same; this one also tells a misspelt column by its nearest
+        right name, and type checkers let it take lists.
+
+        Raises
+        ------
+        InstanceError
+            On unknown columns, and as the constructor does.
+        """
+        for name in columns:
+            if name not in _FIELDS:
+                raise InstanceError(f"jobs: unknown column {name!r}{nearest(name, _FIELDS)}")
+        given: dict[str, Any] = {"id": id, "gang": gang, "work": work, **columns}
+        return cls(throughput_per_s=cast(Any, throughput_per_s), **given)
 
     def _plain(self, name: str, column: Column, n: int) -> Any:
         given = self.__dict__[name]
