@@ -8,6 +8,7 @@ a plan add up to its distance from the bound, the options left out are proved us
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +21,10 @@ from apportion.solver.status import Status
 
 SPLIT = 1e-6
 """A share this close to a whole number is read as whole (the primal tolerance of an LP)."""
+
+LARGEST_COST_BITS = 40
+LARGEST_COST = 2.0**LARGEST_COST_BITS
+"""Costs beyond this are solved in a larger unit; a power of two changes no digit of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +82,24 @@ class Choice:
     @cached_property
     def full(self) -> bool:
         """Whether the total forces every capacity to be used up."""
-        return self.total is not None and self.total >= float(self.capacity.sum()) - 0.5
+        return self.total is not None and self.total >= float(self.capacity.sum()) - SPLIT
+
+    @cached_property
+    def reach(self) -> float:
+        """What no plan draws more of: all capacities, or the largest amounts of all copies."""
+        most = np.where(self.allowed, self.amount, 0.0).max(axis=1, initial=0.0)
+        return min(float(self.capacity.sum()), float(self.count @ most))
+
+    @cached_property
+    def unit(self) -> float:
+        """Power of two to measure costs in: 1 unless they are all tiny, or too large to solve with.
+
+        Tolerances are absolute at sizes about 1, and codes refuse coefficients beyond 1e15.
+        """
+        largest = float(np.abs(self.cost[self.allowed]).max(initial=0.0))
+        if largest == 0.0 or 1.0 <= largest <= LARGEST_COST:
+            return 1.0
+        return 2.0 ** (math.frexp(largest)[1] - (1 if largest < 1.0 else LARGEST_COST_BITS))
 
     def value(self, plan: IntArray) -> float:
         """Cost of a plan, shape (n, options), copies that take each option."""

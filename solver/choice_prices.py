@@ -11,6 +11,7 @@ from apportion.solver.budget import Budget
 from apportion.solver.builder import ModelBuilder
 from apportion.solver.choice import Choice
 from apportion.solver.model import Model
+from apportion.solver.registry import backend
 from apportion.solver.solve import Solver
 
 CERTIFY_ROUNDS = 12
@@ -119,7 +120,7 @@ def _relax(
     choice: Choice, keep: BoolArray, idle: BoolArray, solver: Solver, budget: Budget
 ) -> Relaxation | None:
     part = restrict(choice, keep, idle, "choice-lp", integer=False)
-    if part.model.column_count == 0:
+    if part.model.column_count == 0 or not _takes_lps(solver):
         return None
     answer = solver.solve(part.model, budget=budget)
     if answer.duals is None or answer.point is None:
@@ -127,6 +128,10 @@ def _relax(
     total = 0.0 if part.total_row is None else float(answer.duals[part.total_row])
     prices = priced(choice, -answer.duals[part.resource_rows], total)
     return Relaxation(part.shares(answer.point), answer.objective + part.fixed_cost, prices)
+
+
+def _takes_lps(solver: Solver) -> bool:
+    return solver.backend == "auto" or backend(solver.backend).capabilities.continuous
 
 
 def _sampled(choice: Choice, solver: Solver, budget: Budget) -> Prices | None:
@@ -151,9 +156,7 @@ def _sampled(choice: Choice, solver: Solver, budget: Budget) -> Prices | None:
 
 def _loose(choice: Choice) -> Choice:
     assert choice.total is not None
-    most = np.where(choice.allowed, choice.amount, 0.0).max(axis=1, initial=0.0)
-    reach = float(choice.count @ most)
-    return replace(choice, total=0.95 * min(choice.total, reach))
+    return replace(choice, total=0.95 * min(choice.total, choice.reach))
 
 
 def solve_relaxation(choice: Choice, solver: Solver, budget: Budget) -> Relaxation | None:
@@ -178,7 +181,9 @@ def solve_relaxation(choice: Choice, solver: Solver, budget: Budget) -> Relaxati
 def _certified(choice: Choice, prices: Prices, solver: Solver, budget: Budget) -> Relaxation | None:
     n = choice.cost.shape[0]
     ranked = np.partition(np.c_[prices.regret, prices.idle_regret], 1, axis=1)[:, 1]
-    cut = float(np.quantile(ranked, min(1.0, max(0.1, 200 / n))))
+    # a group with one option that exists has no second one to keep
+    ranked = ranked[np.isfinite(ranked)]
+    cut = float(np.quantile(ranked, min(1.0, max(0.1, 200 / n)))) if ranked.size else 0.0
     keep, idle = prices.regret <= cut, prices.idle_regret <= cut
     for _ in range(CERTIFY_ROUNDS):
         relaxed = _relax(choice, keep & choice.allowed, idle, solver, budget)

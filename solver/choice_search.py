@@ -91,9 +91,16 @@ def solve_choice(
     ChoiceSolution
         ``INFEASIBLE`` only where the total cannot be reached.
     """
+    unit = choice.unit
+    if unit != 1.0:
+        scaled = replace(choice, cost=choice.cost / unit)
+        answer = solve_choice(scaled, solver, budget=budget, incumbent=incumbent, prove=prove)
+        return _in_unit(answer, unit)
     search = _Search(choice, solver, budget)
     if incumbent is not None:
         search.offer("incumbent", incumbent)
+    if choice.total is not None and choice.total > choice.reach + SPLIT:
+        return search.out_of_reach()
     if choice.cost.size == 0 or not choice.allowed.any():
         return search.nothing_to_choose()
     if search.relax_and_round() and prove and not search.closed():
@@ -101,6 +108,23 @@ def solve_choice(
     elif search.prices is None and not budget.expired():
         search.whole("the relaxation has no usable answer")
     return search.solution()
+
+
+def _in_unit(answer: ChoiceSolution, unit: float) -> ChoiceSolution:
+    """Turn an answer whose costs were measured in ``unit`` back into its own."""
+
+    def own(value: float | None) -> float | None:
+        return None if value is None else value * unit
+
+    stages = tuple(
+        replace(stage, objective=own(stage.objective), bound=own(stage.bound))
+        for stage in answer.stages
+    )
+    return replace(
+        answer, objective=own(answer.objective), bound=own(answer.bound), stages=stages,
+        prices=None if answer.prices is None else answer.prices * unit,
+        total_price=answer.total_price * unit,
+    )  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -184,6 +208,7 @@ class _Search:
             if self.closed() or whole or self.time_limited:
                 return
             cut = self._next(cut, base, slack)
+        self.whole(f"{CORE_ROUNDS} cores did not close the proof")
 
     def _next(self, cut: float, base: float, slack: float) -> float:
         if self.plan is None:
@@ -220,12 +245,22 @@ class _Search:
         part = restrict(self.choice, self.choice.allowed, everything, "choice", integer=True)
         start = None if self.plan is None else self.plan[part.groups, part.options]
         answer = self.solver.solve(part.model, budget=self.budget, warm_start=start)
+        stopped = answer.time_limited or self.solver.work_limit is not None
+        if start is not None and answer.status is Status.FEASIBLE and not stopped:
+            # codes sometimes hand a start back and call it the optimum against their own bound
+            answer = self.solver.solve(part.model, budget=self.budget)
         self.time_limited = answer.time_limited
         if answer.bound is not None:
             self.bound = max(self.bound, answer.bound + part.fixed_cost)
         self.infeasible = answer.status is Status.INFEASIBLE
         self.offer("milp", None if answer.point is None else part.plan(answer.point), note)
         self.closed()
+
+    def out_of_reach(self) -> ChoiceSolution:
+        """Answer where the total is more than the capacities or the copies can draw."""
+        self.infeasible = True
+        self.offer("reach", None, f"{self.choice.total:g} of at most {self.choice.reach:g}")
+        return self.solution()
 
     def nothing_to_choose(self) -> ChoiceSolution:
         """Answer where no option is allowed: everybody stays idle."""
