@@ -90,8 +90,8 @@ class Request:
 class RawResult:
     """What a back end returned for the minimisation of a model's first objective.
 
-    Maximised objectives are handed over negated and offsets are left out, so ``bound`` and the
-    duals are those of ``min sign * cost @ x``.
+    Maximised objectives are handed over negated, so ``bound`` and the duals are those of
+    ``min sign * (cost @ x + offset)``.
 
     Attributes
     ----------
@@ -158,6 +158,9 @@ def run_backend(solver: Backend, model: Model, request: Request) -> RawResult:
     UnsupportedModelError
         If the model is of a class that it does not solve.
     """
+    if request.budget.expired():
+        # some codes read a limit of zero as none
+        return RawResult(Claim.NOTHING, Stop.TIME, message="no time left")
     try:
         raw = solver.solve(model, request)
     except UnsupportedModelError:

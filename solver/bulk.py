@@ -57,6 +57,7 @@ def _filled(helper: Any, model: Model, start: FloatArray | None) -> Any:
         model.row_upper.copy(),
         model.matrix.copy(),
     )
+    builder.set_objective_offset(objective.sign * objective.offset)
     for column in np.flatnonzero(model.integer).tolist():
         builder.set_var_integrality(column, True)
     if start is not None:

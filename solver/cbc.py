@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +52,9 @@ class Cbc:
         """Minimise the first objective of ``model``."""
         columns = [f"C{j}" for j in range(model.column_count)]
         rows = [f"R{i}" for i in range(model.row_count)]
-        objective = replace(model.objectives[0], offset=0.0)
-        bare = replace(model, name="model", objectives=(objective,))
         with tempfile.TemporaryDirectory(prefix="cbc") as name:
             folder = Path(name)
-            (folder / "model.mps").write_text(mps_text(bare, columns, rows), encoding="ascii")
+            (folder / "model.mps").write_text(mps_text(model, columns, rows), encoding="ascii")
             if request.start is not None and not model.is_lp:
                 (folder / "start").write_text(_start_text(request.start, columns), encoding="ascii")
             log = _run(folder, model, request)

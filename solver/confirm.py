@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from apportion.solver.arrays import FloatArray
+from apportion.solver.arrays import FloatArray, dot
 from apportion.solver.backend import Backend, Claim, Request, Stop, run_backend
 from apportion.solver.model import Model
 from apportion.solver.recheck import check_point
@@ -93,6 +93,6 @@ def _has_improving_direction(model: Model, solver: Backend, request: Request) ->
     if direction is None:
         return False
     objective = model.objectives[0]
-    return objective.sign * float(objective.cost @ direction) < -PROOF * float(
+    return objective.sign * dot(objective.cost, direction) < -PROOF * float(
         np.abs(objective.cost).max()
     )

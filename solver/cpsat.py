@@ -81,6 +81,7 @@ def _program(cp_model: Any, model: Model, whole: WholeModel, start: FloatArray |
     used = np.flatnonzero(whole.cost)
     proto.objective.vars.extend(used.tolist())
     proto.objective.coeffs.extend(whole.cost[used].tolist())
+    proto.objective.offset = whole.cost_offset
     if start is not None:
         proto.solution_hint.vars.extend(range(model.column_count))
         proto.solution_hint.values.extend(np.rint(start).astype(np.int64).tolist())

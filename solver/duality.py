@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from apportion.solver.arrays import FloatArray
+from apportion.solver.arrays import FloatArray, dot, weighted_counts
 from apportion.solver.model import Model
 from apportion.solver.tolerances import PROOF
 
@@ -38,14 +38,16 @@ def dual_bound(model: Model, duals: FloatArray) -> float | None:
     side = np.where(duals > 0.0, model.row_lower, model.row_upper)
     usable = np.isfinite(side)
     y = np.where(usable, duals, 0.0)
-    z = cost - model.matrix.T @ y
+    z = cost - weighted_counts(
+        model.indices, model.values * y[model.row_of_entry], model.column_count
+    )
     bound = np.where(z > 0.0, model.lower, model.upper)
     open_end = ~np.isfinite(bound)
     # without a finite bound, a reduced cost of rounding size counts as zero and others end it
     if (np.abs(z[open_end]) > PROOF * _cost_scale(cost)).any():
         return None
-    rows = float(y[usable] @ side[usable])
-    columns = float(z[~open_end] @ bound[~open_end])
+    rows = dot(y[usable], side[usable])
+    columns = dot(z[~open_end], bound[~open_end])
     total = rows + columns
     return total if math.isfinite(total) else None
 

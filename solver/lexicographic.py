@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from apportion.solver.arrays import FloatArray, weighted_counts
+from apportion.solver.arrays import FloatArray, dot, weighted_counts
 from apportion.solver.backend import Backend, Request
 from apportion.solver.blocks import Block
 from apportion.solver.model import Model
@@ -74,7 +74,7 @@ def hold(model: Model, objective: int, x: FloatArray, bound: float | None) -> Mo
     """
     chosen = model.objectives[objective]
     cost = chosen.sign * chosen.cost
-    value = float(cost @ x)
+    value = dot(cost, x)
     for block in model.row_blocks:
         if _is_ceiling(model, block, cost, value):
             return _tightened(model, block)
@@ -83,7 +83,7 @@ def hold(model: Model, objective: int, x: FloatArray, bound: float | None) -> Mo
         whole = float(np.rint(value))
         proved = bound is not None and bound > whole - 0.5
         return model.with_row(name, cost, whole if proved else -np.inf, whole)
-    slack = COMPARISON * float(np.abs(cost) @ np.abs(x))
+    slack = COMPARISON * dot(np.abs(cost), np.abs(x))
     return model.with_row(name, cost, -np.inf, value + slack)
 
 
@@ -95,7 +95,7 @@ def _keeps(model: Model, position: int, before: FloatArray, after: FloatArray) -
     """
     return not any(
         has_integral_values(model, objective.cost)
-        and float(objective.sign * objective.cost @ (after - before)) >= 0.5
+        and objective.sign * dot(objective.cost, after - before) >= 0.5
         for objective in model.objectives[:position]
     )
 

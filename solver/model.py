@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from apportion.solver.arrays import BoolArray, FloatArray, IndexArray, read_only
+from apportion.solver.arrays import BoolArray, FloatArray, IndexArray, dot, read_only
 from apportion.solver.blocks import Block
 from apportion.solver.errors import ModelError
 from apportion.solver.tolerances import LARGEST_BOUND, LARGEST_COEFFICIENT
@@ -44,7 +44,7 @@ class Objective:
 
     def value(self, x: FloatArray) -> float:
         """Value at the point ``x``, offset included."""
-        return float(self.cost @ x) + self.offset
+        return dot(self.cost, x) + self.offset
 
 
 @dataclass(frozen=True, eq=False)

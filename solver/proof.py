@@ -18,7 +18,7 @@ def has_integral_values(model: Model, cost: FloatArray) -> bool:
 
 
 def sharpened(model: Model, cost: FloatArray, bound: float) -> float:
-    """Round a lower bound up to a whole number where the value must be one."""
+    """Round a lower bound on ``cost @ x`` up to a whole number where the value must be one."""
     slack = PROOF * max(1.0, abs(bound))
     if slack >= 0.5 or not has_integral_values(model, cost):
         return bound

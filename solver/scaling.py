@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from apportion.solver.arrays import FloatArray, IntArray
+from apportion.solver.arrays import FloatArray, IntArray, dot
 from apportion.solver.errors import UnsupportedModelError
 from apportion.solver.model import Model
 
@@ -33,8 +33,10 @@ class WholeModel:
         to the largest activity, an infinite one too.
     cost
         Coefficients of the minimisation, shape (columns,).
+    cost_offset
+        Offset of the minimisation, times ``cost_factor``.
     cost_factor
-        Power of ten that they were multiplied by.
+        Power of ten that the coefficients were multiplied by.
     """
 
     lower: IntArray
@@ -43,6 +45,7 @@ class WholeModel:
     row_lower: list[int]
     row_upper: list[int]
     cost: IntArray
+    cost_offset: float
     cost_factor: float
 
     def has_empty_interval(self) -> bool:
@@ -98,6 +101,7 @@ def whole_model(model: Model) -> WholeModel:
         row_lower=[pair[0] for pair in pairs],
         row_upper=[pair[1] for pair in pairs],
         cost=cost,
+        cost_offset=model.objectives[0].sign * model.objectives[0].offset * factor,
         cost_factor=factor,
     )
 
@@ -127,7 +131,7 @@ def _whole_cost(model: Model, largest: FloatArray) -> tuple[IntArray, float]:
         )
     factor = 10.0 ** int(places.max(initial=0))
     cost = np.rint(objective.sign * objective.cost * factor)
-    if float(np.abs(cost) @ largest) > _LARGEST_SUM:
+    if dot(np.abs(cost), largest) > _LARGEST_SUM:
         raise UnsupportedModelError(
             f"objective {objective.name} overflows 64 bits in whole numbers"
         )

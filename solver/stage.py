@@ -6,12 +6,12 @@ import logging
 import math
 from dataclasses import dataclass
 
-from apportion.solver.arrays import FloatArray
+from apportion.solver.arrays import FloatArray, dot
 from apportion.solver.backend import Backend, Claim, RawResult, Request, Stop, run_backend
 from apportion.solver.confirm import second_look
 from apportion.solver.duality import dual_bound
 from apportion.solver.model import Model
-from apportion.solver.proof import noise, sharpened
+from apportion.solver.proof import noise, relative_gap, sharpened
 from apportion.solver.recheck import check_point
 from apportion.solver.status import Status
 
@@ -104,19 +104,21 @@ def _best_point(
         return incumbent, f"point of {solver.name} refused: {fault}"
     if incumbent is not None:
         objective = model.objectives[0]
-        if objective.sign * float(objective.cost @ (x - incumbent)) > 0.0:
+        if objective.sign * dot(objective.cost, x - incumbent) > 0.0:
             return incumbent, message
     return x, message
 
 
 def _bound(model: Model, raw: RawResult) -> float | None:
-    """Bound from our own product where there are duals, else the back end's."""
+    """Bound from our own product where there are duals, else the back end's; without offset."""
     if raw.duals is not None:
         return dual_bound(model, raw.duals)
     if raw.bound is None:
         return None
     objective = model.objectives[0]
-    return sharpened(model, objective.sign * objective.cost, raw.bound)
+    return sharpened(
+        model, objective.sign * objective.cost, raw.bound - objective.sign * objective.offset
+    )
 
 
 def _judged(
@@ -129,7 +131,7 @@ def _judged(
 ) -> StageResult:
     objective = model.objectives[0]
     cost = objective.sign * objective.cost
-    value = float(cost @ x)
+    value = dot(cost, x)
     slack = noise(cost, x, value)
     if bound is not None and bound > value + slack:
         _log.warning("bound %s above the value %s of a point: dropped", bound, value)
@@ -138,5 +140,6 @@ def _judged(
         return StageResult(Status.FEASIBLE, x, None, raw, message)
     # noise on the wrong side of the value says no more than the value itself
     bound = min(bound, value)
-    closed = value - bound <= max(slack, request.gap * abs(value))
+    shift = objective.sign * objective.offset
+    closed = value - bound <= slack or relative_gap(value + shift, bound + shift) <= request.gap
     return StageResult(Status.OPTIMAL if closed else Status.FEASIBLE, x, bound, raw, message)

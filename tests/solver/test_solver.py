@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import logging
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -117,6 +118,21 @@ def test_threads_may_change_from_call_to_call(dense_model, hard_model, minute):
     ]
     assert {v.status for v in values} == {Status.OPTIMAL}
     assert len({v.objective for v in values}) == 1
+
+
+def test_a_strangers_use_of_highs_in_the_same_thread_does_no_harm(dense_model, minute):
+    highspy = importlib.import_module("highspy")
+
+    def stranger():
+        solver = highspy.Highs.__base__()
+        solver.setOptionValue("output_flag", False)
+        solver.addVar(0.0, 1.0)
+        return solver.run()
+
+    model = dense_model(rows=[[1, 1]], row_upper=15, integer=True, cost=[-1, -2])
+    for _ in range(2):
+        assert stranger() == highspy.HighsStatus.kOk
+        assert Solver(backend="highs").solve(model, budget=minute).objective == -25.0
 
 
 @pytest.mark.parametrize("backend", ["highs", "scip", "cbc", "cpsat"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -152,6 +152,15 @@ class Liar:
         return self.raw
 
 
+def test_infeasibility_claimed_late_is_not_believed(dense_model, monkeypatch):
+    model = dense_model(integer=True, **IMPOSSIBLE["rows_at_odds"])
+    times = iter([100.0, 100.0, 109.5, 109.5])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    found = run_stage(model, Liar(RawResult(Claim.INFEASIBLE)), Request(Budget(110.0), 0.0), None)
+    assert found.status is Status.NO_SOLUTION
+    assert "at a limit" in found.message
+
+
 @pytest.fixture
 def stage_of(dense_model):
     """Judge a lie about: maximise x0 + 2 x1 with x0 + x1 <= 15, both whole and at most 10."""
@@ -234,9 +243,6 @@ def test_infeasibility_claimed_at_a_limit_is_not_believed(dense_model):
             model, Liar(RawResult(Claim.INFEASIBLE, stop)), Request(Budget.of(None), 0.0), None
         )
         assert found.status is Status.NO_SOLUTION
-    spent = Budget(time.monotonic())
-    found = run_stage(model, Liar(RawResult(Claim.INFEASIBLE)), Request(spent, 0.0), None)
-    assert found.status is Status.NO_SOLUTION
 
 
 def test_false_infeasibility_without_the_trivial_point_is_refuted_by_another_code(dense_model):
@@ -244,6 +250,30 @@ def test_false_infeasibility_without_the_trivial_point_is_refuted_by_another_cod
     found = run_stage(model, Liar(RawResult(Claim.INFEASIBLE)), Request(Budget.of(None), 0.0), None)
     assert found.status is Status.FEASIBLE
     assert found.x.tolist() == [3.0, 2.0]
+
+
+@pytest.mark.parametrize("backend", INTEGER_BACKENDS)
+def test_the_gap_is_relative_to_the_objective_with_its_offset(backend, choice_model):
+    model = choice_model(12, 3, whole=True).single(1)
+    everyone = np.arange(model.row_count) < 12
+    model = replace(
+        model, row_lower=np.where(everyone, 1.0, -INF), row_upper=np.where(everyone, 1.0, 30.0)
+    )
+    plain = Solver(backend=backend, gap=0.0).solve(model, budget=Budget.of(20.0))
+    offset = -0.999 * plain.objective
+    shifted = replace(model, objectives=(replace(model.objectives[0], offset=offset),))
+    found = Solver(backend=backend, gap=1e-3).solve(shifted, budget=Budget.of(20.0))
+    assert found.status is Status.OPTIMAL
+    assert found.gap <= 1e-3
+    assert found.objective == pytest.approx(plain.objective + offset, rel=2e-3)
+    assert found.bound <= found.objective
+
+
+def test_no_time_left_means_that_no_code_is_run(dense_model):
+    spent = Request(Budget(time.monotonic()), 0.0)
+    found = run_stage(dense_model(cost=[1.0]), Liar(AssertionError("was run")), spent, None)
+    assert found.status is Status.NO_SOLUTION
+    assert found.raw.stop is Stop.TIME
 
 
 def test_a_breakdown_is_an_error_or_the_incumbent(stage_of):
