@@ -76,7 +76,7 @@ def _run(folder: Path, model: Model, request: Request) -> str | None:
         command += ["-sec", f"{max(left_s, 0.01):.3f}"]
     if not model.is_lp:
         seed = str(request.seed % _SEED_RANGE)
-        command += ["-ratio", repr(request.gap), "-allow", "0", "-randomCbcSeed", seed]
+        command += ["-ratio", repr(float(request.gap)), "-allow", "0", "-randomCbcSeed", seed]
         if request.work_limit is not None:
             command += ["-maxNodes", str(int(min(request.work_limit, _SEED_RANGE - 1)))]
         if request.start is not None:
@@ -99,7 +99,11 @@ def _run(folder: Path, model: Model, request: Request) -> str | None:
 
 def _start_text(start: FloatArray, columns: list[str]) -> str:
     lines = ["Start given - objective value 0"]
-    lines.extend(f"{j} {columns[j]} {start[j]!r} 0" for j in np.flatnonzero(start).tolist())
+    used = np.flatnonzero(start)
+    lines.extend(
+        f"{j} {columns[j]} {value!r} 0"
+        for j, value in zip(used.tolist(), start[used].tolist(), strict=True)
+    )
     return "\n".join(lines) + "\n"
 
 

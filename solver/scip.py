@@ -35,7 +35,7 @@ class Scip:
     def solve(self, model: Model, request: Request) -> RawResult:
         """Minimise the first objective of ``model``."""
         options = [
-            f"limits/gap = {request.gap!r}",
+            f"limits/gap = {float(request.gap)!r}",
             f"randomization/randomseedshift = {request.seed % _SEED_RANGE}",
             f"parallel/maxnthreads = {request.threads}",
         ]

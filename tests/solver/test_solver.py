@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from apportion.solver import (
+    BACKENDS,
     Budget,
     ModelBuilder,
     ModelError,
@@ -17,6 +18,7 @@ from apportion.solver import (
     Status,
     available_backends,
 )
+from apportion.solver.backend import Request
 from apportion.solver.choose import SMALL_LP_NONZEROS, automatic
 
 pytestmark = pytest.mark.quick
@@ -93,6 +95,16 @@ def test_the_answer_is_never_worse_than_a_good_warm_start(backend, hard_model):
     found = Solver(backend=backend).solve(model, budget=Budget.of(0.1), warm_start=best.x)
     assert found.status in (Status.FEASIBLE, Status.OPTIMAL)
     assert found.objective >= best.objective
+
+
+@pytest.mark.parametrize("backend", ["highs", "scip", "cbc", "cpsat"])
+def test_the_code_itself_starts_from_the_warm_start(backend, hard_model):
+    model = hard_model(150, 25)
+    best = Solver(backend="highs").solve(model, budget=Budget.of(0.7))
+    work_limit = 0.01 if backend == "cpsat" else 1
+    request = Request(Budget.of(2.0), np.float64(0.0), work_limit=work_limit, start=best.x)
+    raw = BACKENDS[backend]().solve(model, request)
+    assert model.objectives[0].value(np.rint(raw.x)) >= best.objective
 
 
 def test_a_useless_warm_start_does_no_harm(dense_model, minute):
