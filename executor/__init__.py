@@ -1,1 +1,1 @@
-"""Being built."""
+"""Checking allocations without trusting whoever found them, and carrying them out."""

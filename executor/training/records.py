@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from apportion.instances.columns import Floats, Ints, Names
 from apportion.instances.training import Scenario
@@ -18,8 +20,11 @@ class JobRecords:
     first_start_s: Floats
     finish_s: Floats
     work: Floats
+    """Executed in this run, less what was lost."""
     gpu_s: Floats
+    """Held, up to the end of the job."""
     preemptions: Ints
+    """Times a decision or the end of its lease took its GPUs before it was done."""
     migrations: Ints
     """Restarts on another type or other nodes than before."""
 
@@ -44,7 +49,8 @@ class LeaseRecords:
     work: Floats
     lost_work: Floats
     ended: Names
-    """completed, preempted, moved, failed, or stopped (the run ended first)."""
+    """completed, preempted (by a decision), expired (its lease ended and no decision went on with
+    it), moved, failed (its node did), or stopped (the run ended first)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +82,20 @@ class RoundRecords:
     idle_policy_gpu_s: Floats
     """Free although a waiting gang would have fitted: the policy left them idle."""
     idle_finished_gpu_s: Floats
-    """Held by a job that ended before the interval did."""
+    """Held by a job that ended, or was stopped, before the interval did."""
     down_gpu_s: Floats
     """On nodes out of service."""
+    unplaced: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Gangs of the allocation whose CPU cores or host memory fit on no nodes; they waited on."""
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
     """A scenario carried out under one policy.
 
-    ``decide_s`` holds the wall time of each decision: it is outside byte identity.
+    ``decide_s`` holds the wall time of each decision: it is outside byte identity, and NaN where
+    a decision was taken from a journal without times. ``stopped`` says why a run ended with jobs
+    unfinished; it is empty where all are done.
     """
 
     scenario: Scenario
@@ -95,3 +105,4 @@ class Run:
     rounds: RoundRecords
     decide_s: Floats
     time_limited: bool = False
+    stopped: str = ""
