@@ -25,6 +25,9 @@ from apportion.solver.mps import mps_text
 GRACE_S = 0.2
 """Time after the deadline at which the child is killed, so that it may write what it found."""
 
+TOLD = 0.9
+"""Part of the time left that CBC is told of, because it looks at the clock late."""
+
 _SEED_RANGE = 2**31
 _BOUND = re.compile(r"Lower bound:\s+(-?\d+)\.(\d+)")
 _NODES = re.compile(r"Enumerated nodes:\s+(\d+)")
@@ -73,7 +76,7 @@ def _run(folder: Path, model: Model, request: Request) -> str | None:
     command = [_binary(), "model.mps", "-timeMode", "elapsed"]
     left_s = request.budget.left_s()
     if math.isfinite(left_s):
-        command += ["-sec", f"{max(left_s, 0.01):.3f}"]
+        command += ["-sec", f"{max(TOLD * left_s, 0.01):.3f}"]
     if not model.is_lp:
         seed = str(request.seed % _SEED_RANGE)
         command += ["-ratio", repr(float(request.gap)), "-allow", "0", "-randomCbcSeed", seed]

@@ -60,15 +60,19 @@ class Highs:
         # the plain binding: the class derived from it prints a banner while it is constructed
         solver: Any = highspy.Highs.__base__()
         solver.setOptionValue("output_flag", False)
-        _pass_model(highspy, solver, model)
+        if _pass_model(highspy, solver, model) == highspy.HighsStatus.kError:
+            return RawResult(Claim.FAILED, message="model refused")
         if request.start is not None and not model.is_lp:
             start = highspy.HighsSolution()
             start.col_value = request.start
             solver.setSolution(start)
-        self._set_options(solver, model, request)
+        for option, value in self._options(model, request).items():
+            # a refused option would leave the default in force in silence
+            if solver.setOptionValue(option, value) == highspy.HighsStatus.kError:
+                return RawResult(Claim.FAILED, message=f"option {option} = {value} refused")
         return _read(highspy, solver, model, _run(solver))
 
-    def _set_options(self, solver: Any, model: Model, request: Request) -> None:
+    def _options(self, model: Model, request: Request) -> dict[str, Any]:
         options: dict[str, Any] = {
             "solver": self.algorithm,
             "threads": request.threads,
@@ -81,13 +85,12 @@ class Highs:
         if request.work_limit is not None:
             limit = int(min(request.work_limit, _SEED_RANGE - 1))
             options[self._work_option(model)] = limit
-        for option, value in options.items():
-            solver.setOptionValue(option, value)
         left_s = request.budget.left_s()
         if math.isfinite(left_s):
-            solver.setOptionValue("time_limit", left_s)
+            options["time_limit"] = left_s
         if not model.is_lp and left_s < PROBING_S_PER_NONZERO * model.values.size:
-            solver.setOptionValue("presolve_rule_off", _PROBING_AND_ENUMERATION)
+            options["presolve_rule_off"] = _PROBING_AND_ENUMERATION
+        return options
 
     def _work_option(self, model: Model) -> str:
         if not model.is_lp:
@@ -95,9 +98,9 @@ class Highs:
         return "ipm_iteration_limit" if self.algorithm == "ipm" else "simplex_iteration_limit"
 
 
-def _pass_model(highspy: Any, solver: Any, model: Model) -> None:
+def _pass_model(highspy: Any, solver: Any, model: Model) -> Any:
     objective = model.objectives[0]
-    solver.passModel(
+    return solver.passModel(
         model.column_count,
         model.row_count,
         model.values.size,

@@ -94,7 +94,7 @@ def test_back_ends_agree_on_a_round_of_choices(backend, choice_model, minute):
 
 
 def test_running_out_of_time_keeps_the_first_objective(hard_model):
-    model = hard_model(150, 25)
+    model = hard_model(150, 40)
     anything = model.with_cost(np.zeros(model.column_count)).objectives[0]
     both = replace(model, objectives=(anything, model.objectives[0]))
     found = Solver(gap=0.0).solve(both, budget=Budget.of(0.3))

@@ -98,7 +98,7 @@ def test_integers_are_not_relaxed_in_silence(dense_model):
 
 @pytest.mark.parametrize("backend", INTEGER_BACKENDS)
 def test_a_time_limit_is_kept_and_never_optimal_or_infeasible(backend, hard_model):
-    model, limit_s = hard_model(150, 25), 0.4
+    model, limit_s = hard_model(150, 40), 0.4
     started = time.monotonic()
     found = Solver(backend=backend, gap=0.0).solve(model, budget=Budget.of(limit_s))
     assert time.monotonic() - started < limit_s + 1.0
