@@ -18,19 +18,13 @@ KNOWN_TRACES: Mapping[str, tuple[str, ...]] = {
     "a Shockwave trace": ("job_type", "total_steps", "scale_factor", "arrival_time_s", "mode"),
     "the flat Philly table": ("timestamp", "duration", "num_gpus", "gpu_time", "cluster"),
     "a Helios trace": ("job_id", "user", "vc", "gpu_num", "node_num", "submit_time", "queue"),
-    "a Chronus trace": ("job_id", "num_gpu", "submit_time", "iterations", "model_name"),
-    "a Tiresias trace": (
-        "job_id",
-        "num_gpu",
-        "submit_time",
-        "iterations",
-        "model_name",
-        "interval",
-    ),
+    "a Chronus trace": ("job_id", "num_gpu", "submit_time", "model_name", "expect_time_list"),
+    "an ElasticFlow trace": ("job_id", "num_gpu", "submit_time", "model_name", "ddl"),
+    "a Tiresias trace": ("job_id", "num_gpu", "submit_time", "iterations", "model_name"),
     "an Alibaba openb pod list": ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"),
     "a table of GPU nodes": ("sn", "cpu_milli", "memory_mib", "gpu", "model"),
 }
-"""Columns by which a trace is recognised."""
+"""Columns by which a trace is recognised; those with more to tell come first."""
 
 
 class Trace:
