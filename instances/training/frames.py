@@ -29,7 +29,7 @@ def to_frame(round_: TrainingRound) -> pd.DataFrame:
     -------
     DataFrame
         One row a job; every plain column under its own name, tenants and previous types by name
-        (None where a job never ran), throughputs as ``throughput_per_s[TYPE]``. Ragged columns
+        (missing where a job never ran), throughputs as ``throughput_per_s[TYPE]``. Ragged columns
         (configurations, deadlines, observations, spread) have no place in it.
     """
     jobs, types = round_.jobs, round_.cluster.types.tolist()
