@@ -1,0 +1,195 @@
+"""Constructors refuse what does not describe a round, naming object, field, index and value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from apportion.instances.errors import InstanceError, nearest
+from apportion.instances.training import (
+    Allocation,
+    Cluster,
+    ExecutorOptions,
+    Failure,
+    Jobs,
+    Scenario,
+    Tenants,
+    TrainingRound,
+    never_fits,
+)
+
+pytestmark = pytest.mark.quick
+
+CLUSTER = Cluster.uniform({"T4": 4, "V100": 8}, memory_gib={"T4": 16})
+
+
+def jobs(**changes: Any) -> Jobs:
+    columns: dict[str, Any] = {
+        "id": ["a", "b"],
+        "gang": [1, 2],
+        "work": [10.0, 20.0],
+        "throughput_per_s": [[1.0, 2.0], [0.5, 0.0]],
+    }
+    return Jobs(**{**columns, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"work": [np.nan, 1]}, "jobs.work[0] = NaN: not a number"),
+        ({"work": [1, np.inf]}, "jobs.work[1] = inf (job 'b'): must be finite"),
+        ({"throughput_per_s": [[1, np.nan], [1, 1]]}, "jobs.throughput_per_s[0, 1] = NaN"),
+        ({"throughput_per_s": [[1, np.inf], [1, 1]]}, "jobs.throughput_per_s[0, 1] = inf (job 'a')"),
+        ({"throughput_per_s": [[1, 1]]}, "jobs.throughput_per_s has shape (1, 2), expected (2, GPU types)"),
+        ({"throughput_per_s": [1, 1]}, "jobs.throughput_per_s has shape (2,)"),
+        ({"throughput_per_s": [[1, -1], [1, 1]]}, "jobs.throughput_per_s[0, 1] = -1.0 (job 'a'): must not be negative"),
+        ({"gang": [0, 1]}, "jobs.gang[0] = 0 (job 'a'): a gang needs at least 1 GPU"),
+        ({"gang": [1.5, 1]}, "jobs.gang[0] = 1.5: must be whole"),
+        ({"gang": [np.inf, 1]}, "jobs.gang[0] = inf: must be whole"),
+        ({"gang": [2**64, 1]}, "jobs.gang"),
+        ({"id": ["a", "a"]}, "jobs.id[1] = 'a': already used at index 0"),
+        ({"id": ["a", ""]}, "jobs.id[1] is empty"),
+        ({"weight": [1, 0]}, "jobs.weight[1] = 0.0 (job 'b'): must be positive"),
+        ({"lease_end_s": [-2, 0]}, "jobs.lease_end_s[0] = -2.0 (job 'a'): -1 (no lease) or a time"),
+        ({"lease_end_s": [-np.inf, 0]}, "jobs.lease_end_s[0] = -inf"),
+        ({"previous_type": [2, 0]}, "jobs.previous_type[0] = 2 (job 'a'): there are 2 GPU types"),
+        ({"min_gpus": [2, 2], "max_gpus": [1, 2]}, "jobs.max_gpus[0] = 1 (job 'a'): must not be below"),
+        ({"code": [3, 3]}, "jobs.code: codes must differ"),
+        ({"deadline_s": [1.0]}, "jobs.deadline_s is given without jobs.deadline_offsets"),
+    ],
+)  # fmt: skip
+def test_jobs(changes: Any, told: str) -> None:
+    with pytest.raises(InstanceError) as error:
+        jobs(**changes)
+    assert told in str(error.value)
+
+
+def cluster(**changes: Any) -> Cluster:
+    columns: dict[str, Any] = {
+        "types": ["T4"], "type_memory_gib": [16], "nodes": ["x"], "node_type": [0],
+        "node_gpus": [4], "node_cpus": [8], "node_memory_gib": [64], "node_rack": [0],
+        "racks": ["r"],
+    }  # fmt: skip
+    return Cluster(**{**columns, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"node_gpus": [0]}, "cluster.node_gpus[0] = 0: a node needs at least 1 GPU"),
+        ({"node_gpus": [-4]}, "cluster.node_gpus[0] = -4"),
+        ({"node_type": [1]}, "cluster.node_type[0] = 1: there are 1 GPU types"),
+        ({"types": []}, "cluster.types is empty"),
+        ({"types": ["T4", "T4"]}, "cluster.types[1] = 'T4': already used"),
+        ({"type_memory_gib": [np.nan]}, "cluster.type_memory_gib[0] = NaN"),
+        ({"node_memory_gib": [-1]}, "cluster.node_memory_gib[0] = -1.0: must not be negative"),
+        ({"node_rack": [3]}, "cluster.node_rack[0] = 3: there are 1 racks"),
+    ],
+)
+def test_clusters(changes: Any, told: str) -> None:
+    with pytest.raises(InstanceError) as error:
+        cluster(**changes)
+    assert told in str(error.value)
+
+
+def test_clusters_from_counts() -> None:
+    with pytest.raises(InstanceError, match=r"cluster\.gpus\['T4'\] = -1: must not be negative"):
+        Cluster.uniform({"T4": -1})
+    with pytest.raises(InstanceError, match="unknown GPU type 'V10'; did you mean 'V100'"):
+        Cluster.uniform({"V100": 4}, memory_gib={"V10": 16})
+    with pytest.raises(InstanceError, match="unknown GPU type 'V10'; did you mean 'V100'"):
+        CLUSTER.type_index("V10")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"jobs": jobs(arrival_s=[0, 10])}, "jobs.arrival_s[1] = 10.0 (job 'b'): arrives after the round's now_s = 0.0"),
+        ({"jobs": jobs(throughput_per_s=[[1], [1]])}, "jobs.throughput_per_s has 1 columns, the cluster has 2 GPU types"),
+        ({"jobs": jobs(tenant=[0, 1])}, "jobs.tenant[1] = 1 (job 'b'): there are 1 tenants"),
+        ({"now_s": np.nan}, "round.now_s = nan: must be finite"),
+        ({"now_s": "1"}, "round.now_s = '1': must be a number"),
+        ({"duration_s": 0}, "round.duration_s = 0.0: must be positive"),
+        ({"duration_s": np.inf}, "round.duration_s = inf: must be finite"),
+        ({"reasons": ("arival",)}, "round.reasons: 'arival'; did you mean 'arrival'?"),
+        ({"node_up": [True]}, "round.node_up has shape (1,), expected (2,)"),
+    ],
+)  # fmt: skip
+def test_rounds(changes: Any, told: str) -> None:
+    with pytest.raises(InstanceError) as error:
+        TrainingRound(**{"cluster": CLUSTER, "jobs": jobs(), **changes})
+    assert told in str(error.value)
+
+
+def test_tenants() -> None:
+    with pytest.raises(InstanceError, match=r"tenants\.weight\[1\] = -1\.0: must be positive"):
+        Tenants(["a", "b"], [1, -1], [np.inf, np.inf])
+    with pytest.raises(InstanceError, match=r"tenants\.id\[1\] = 'a': already used"):
+        Tenants.named("a", "a")
+
+
+def test_scenarios() -> None:
+    def scenario(**changes: Any) -> Scenario:
+        parts: dict[str, Any] = {"cluster": CLUSTER, "jobs": jobs(), "tenants": Tenants.named("x")}
+        return Scenario("s", **{**parts, **changes})
+
+    for changes, told in [
+        ({"epoch": "2025-01-01"}, "epoch = '2025-01-01': needs an offset"),
+        ({"epoch": "soon"}, "epoch = 'soon': must be an ISO-8601 instant"),
+        ({"true_work": [1.0, 0.0]}, "scenario.true_work[1] = 0.0 (job 'b'): must be positive"),
+        ({"options": ExecutorOptions(failures=(Failure(7, 1.0),))}, "executor.failures: node 7 of 2"),
+    ]:  # fmt: skip
+        with pytest.raises(InstanceError) as error:
+            scenario(**changes)
+        assert told in str(error.value)
+
+
+def test_gangs_that_never_fit_are_reported_not_refused() -> None:
+    round_ = TrainingRound(
+        CLUSTER,
+        jobs(
+            id=["fits", "large", "nowhere", "memory"],
+            gang=[8, 9, 1, 1],
+            work=[1.0] * 4,
+            throughput_per_s=[[1, 1], [1, 1], [0, 0], [1, 0]],
+            gpu_memory_gib=[0, 0, 0, 40],
+        ),
+    )
+    assert never_fits(round_) == [
+        (1, "its gang of 9 GPUs is larger than any type it runs on (8 GPUs)"),
+        (2, "no GPU type has a throughput for it"),
+        (3, "its model needs 40 GiB on each GPU, more than any type it runs on has"),
+    ]
+
+
+def test_columns_are_read_only_and_views_equal_copies() -> None:
+    whole = jobs(
+        deadline_offsets=[0, 1, 3], deadline_s=[5.0, 6.0, 7.0], deadline_value=[1.0, 2.0, 3.0]
+    )
+    with pytest.raises(ValueError, match="read-only"):
+        whole.work[0] = 3
+    part = whole.take(np.array([1]))
+    again = jobs(
+        id=["b"], gang=[2], work=[20.0], throughput_per_s=[[0.5, 0.0]], code=[1],
+        deadline_offsets=[0, 2], deadline_s=[6.0, 7.0], deadline_value=[2.0, 3.0],
+    )  # fmt: skip
+    assert part == again
+    assert len(part) == 1
+
+
+def test_allocations() -> None:
+    with pytest.raises(InstanceError, match=r"allocation\.gpus has shape \(1,\), expected \(2,\)"):
+        Allocation.of([0, 1], [0, 0], [1])
+    with pytest.raises(InstanceError, match=r"allocation\.lease_end_s\[0\] = NaN"):
+        Allocation.of([0], [0], [1], lease_end_s=[np.nan])
+
+
+def test_the_nearest_word() -> None:
+    assert nearest("gagn", ["gang", "work"]) == "; did you mean 'gang'?"
+    assert nearest("zzz", ["gang", "work"]) == "; known: gang, work"
+    long = nearest("zzz", [f"job-{index}" for index in range(4000)])
+    assert long.endswith("and 3988 more")
+    assert len(long) < 200
+    assert nearest("zzz", []) == ""
