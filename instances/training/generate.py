@@ -30,14 +30,14 @@ MODEL_STATE_GB: Mapping[str, float] = {
 """Models and the state that moves with them: weights and two moments, 12 bytes a parameter."""
 
 GENERATOR_KEYS: Mapping[str, Value] = {
-    "jobs": Value("whole", "number of jobs", 0),
+    "jobs": Value("whole", "number of jobs", 0, 10_000_000),
     "load": Value("number", "GPU-seconds demanded over GPU-seconds there are", 0, above=True),
     "rate_per_h": Value("number", "jobs an hour, instead of load", 0, above=True),
     "arrivals": Value("text", "how jobs arrive", choices=("poisson", "bursty")),
     "burst_ratio": Value("number", "rate inside a burst over the rate outside", 1),
     "burst_share": Value("number", "part of the time that lies in bursts", 0, 0.99, True),
     "burst_s": Value("number", "mean length of a burst, seconds", 0, above=True),
-    "gang_sizes": Value("wholes", "GPUs a job may ask for", 1),
+    "gang_sizes": Value("wholes", "GPUs a job may ask for", 1, 1_000_000),
     "gang_shares": Value("numbers", "share of the jobs that ask for each", 0),
     "work_mu": Value("number", "mean of the logarithm of the epochs"),
     "work_sigma": Value("number", "standard deviation of the logarithm of the epochs", 0),

@@ -10,6 +10,8 @@ from apportion.instances.training.generate import GENERATOR_KEYS
 from apportion.instances.versions import schema_name
 
 VERSION = 1
+MOST_GPUS = 1_000_000
+"""GPUs of one type at most: a slip of the finger must not fill the memory with nodes."""
 
 _NAME = Value("text", "its name", required=True)
 _GIB = Value("number", "memory, GiB; left out: not tracked", 0, above=True)
@@ -19,7 +21,7 @@ TYPE = Table(
     "one GPU type",
     {
         "name": _NAME,
-        "gpus": Value("whole", "GPUs of this type, laid out on nodes of one size", 0),
+        "gpus": Value("whole", "GPUs of this type, laid out on nodes of one size", 0, MOST_GPUS),
         "gpus_per_node": Value("whole", "GPUs of a node, default 8; the last takes the rest", 1),
         "memory_gib": _GIB,
         "cpus_per_node": _CPUS,
@@ -42,7 +44,7 @@ CLUSTER = Table(
     {
         "type": Rows(TYPE),
         "node": Rows(NODE),
-        "add_gpus": Value("by_name", "further GPUs of a type, on nodes of its own size", 0),
+        "add_gpus": Value("by_name", "more GPUs of a type, on nodes of its own size", 0, MOST_GPUS),
         "remove_nodes": Value("texts", "nodes that are gone, by name"),
     },
 )
@@ -71,7 +73,7 @@ WORKLOADS: Mapping[str, Mapping[str, Value]] = {
         "path": Value("text", "the flat table", required=True),
         "timezone": Value("text", "zone of its times: UTC, +02:00, or an IANA name", required=True),
         "gpus_per_node": Value("whole", "GPUs of a node where [cluster] is left out", 1),
-        "total_gpus": Value("whole", "GPUs in all where [cluster] is left out", 1),
+        "total_gpus": Value("whole", "GPUs in all where [cluster] is left out", 1, MOST_GPUS),
     },
 }
 """The further keys of a workload of each kind."""

@@ -112,7 +112,7 @@ def test_what_cannot_be_drawn() -> None:
     four = Cluster.uniform({"A": 1, "B": 1, "C": 1, "D": 1})
     with pytest.raises(InstanceError, match=r"workload\.speed is missing"):
         drawn(cluster=four)
-    with pytest.raises(InstanceError, match=r"workload\.jobs = -1: must not be negative"):
+    with pytest.raises(InstanceError, match=r"workload\.jobs = -1: must lie in"):
         Generator(jobs=-1)
     with pytest.raises(InstanceError, match=r"workload\.gang_shares: at least one must be pos"):
         Generator(gang_shares=(0.0, 0.0, 0.0, 0.0))
