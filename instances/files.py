@@ -135,7 +135,7 @@ def write_bytes(path: PathLike, data: bytes) -> None:
     """Write a file whole or not at all: to a temporary name beside it, then renamed."""
     place = Path(path)
     if place.suffix == ".gz":
-        data = gzip.compress(data, mtime=0)  # no time stamp: same content, same bytes
+        data = gzip.compress(data, 6, mtime=0)  # no time stamp: same content, same bytes
     temporary = place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
         temporary.write_bytes(data)

@@ -36,7 +36,9 @@ def _table(data: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
         if value is None:
             continue
         if isinstance(value, Mapping):
-            below += ["", f"[{name}]", *_table(cast(Mapping[str, Any], value), (*path, key))]
+            inner = _table(cast(Mapping[str, Any], value), (*path, key))
+            head = ["", f"[{name}]"] if not inner or inner[0] else []  # keys of its own, or empty
+            below += [*head, *inner]
         elif _is_rows(value):
             for row in cast(list[Mapping[str, Any]], value):
                 below += ["", f"[[{name}]]", *_table(row, (*path, key))]
