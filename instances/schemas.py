@@ -1,15 +1,20 @@
 """The published JSON Schemas of our files, draft 2020-12.
 
-The committed files under ``schemas/`` are made by ``generated`` from the very tables the readers
-use; a test keeps the two equal.
+The committed files under ``schemas/`` are made from the very tables the readers use; a test keeps
+the two equal. After a change of the tables, from the root of a checkout::
+
+    python -c "from apportion.instances import schemas; schemas.publish('instances/schemas')"
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
+from apportion.instances.files import PathLike, write_bytes
 from apportion.instances.training.round_schema import jobs_file_schema, round_schema_from_tables
 from apportion.instances.training.scenario_keys import scenario_schema_from_tables
 
@@ -46,9 +51,18 @@ def published(name: str) -> dict[str, Any]:
 
 def generated(name: str) -> dict[str, Any]:
     """Make a schema from the tables of the readers; see ``published``."""
-    makers = {
-        "round-1": round_schema_from_tables,
-        "jobs-1": jobs_file_schema,
-        "scenario-1": scenario_schema_from_tables,
-    }
-    return makers[name]()
+    return _MAKERS[name]()
+
+
+def publish(folder: PathLike) -> None:
+    """Write every schema, as generated, into a folder."""
+    for name in NAMES:
+        text = json.dumps(generated(name), indent=1) + "\n"
+        write_bytes(Path(folder) / f"{name}.json", text.encode())
+
+
+_MAKERS: Mapping[str, Callable[[], dict[str, Any]]] = {
+    "round-1": round_schema_from_tables,
+    "jobs-1": jobs_file_schema,
+    "scenario-1": scenario_schema_from_tables,
+}

@@ -40,6 +40,13 @@ def test_the_committed_file_is_what_the_tables_say(name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(made)
 
 
+def test_publishing_writes_the_committed_files(tmp_path: Path) -> None:
+    schemas.publish(tmp_path)
+    for name in schemas.NAMES:
+        item = resources.files("apportion.instances").joinpath("schemas", f"{name}.json")
+        assert (tmp_path / f"{name}.json").read_bytes() == item.read_bytes()
+
+
 def test_schemas_and_readers_know_the_same_keys() -> None:
     properties = round_schema()["properties"]
     assert set(properties) == set(reader.ROUND_KEYS)
