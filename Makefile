@@ -14,7 +14,7 @@
 # when those or pyproject.toml change. Another interpreter: make test PYTHON=python3.12
 
 PYTHON ?= python3
-PYTEST ?= -m pytest -n 2
+PYTEST ?= -m pytest -n 2 --dist loadgroup
 
 MINOR := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 LOCK := $(wildcard locks/py$(subst .,,$(MINOR)).txt)
@@ -22,7 +22,7 @@ READY := .venv/ready-$(MINOR)
 INSTALL := -m pip install -q --disable-pip-version-check
 THIS := --no-deps --no-build-isolation
 supported = $(if $(filter $(MINOR),3.11 3.12 3.13),,$(error apportion needs Python 3.11, 3.12 or 3.13, \
-	and $(PYTHON) is $(or $(MINOR),not there): name another with PYTHON=...))
+	and $(PYTHON) is $(or $(MINOR),not there); set PYTHON to one of them))
 
 .PHONY: demo test quick slow notebooks lint lock clean
 .SECONDARY:
@@ -55,7 +55,7 @@ lint: $(READY)
 	@rm -rf build/lint build/lib build/bdist.*
 	@.venv/bin/python $(INSTALL) $(THIS) --target build/lint .
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 .venv/bin/pyright
-	@PYTHONPATH=build/lint .venv/bin/lint-imports
+	@PYTHONPATH=build/lint .venv/bin/lint-imports --no-logo --cache-dir build/imports
 
 lock:
 	$(supported)

@@ -22,8 +22,9 @@ def requirements(pyproject: Path) -> list[str]:
     """Everything that pyproject.toml asks for: to build, to run, and in each extra."""
     table = tomllib.loads(pyproject.read_text())
     project = table["project"]
-    extras = project["optional-dependencies"].values()
-    return sorted({*table["build-system"]["requires"], *project["dependencies"], *sum(extras, [])})
+    parts = [table["build-system"]["requires"], project["dependencies"]]
+    parts += project["optional-dependencies"].values()
+    return sorted({requirement for part in parts for requirement in part})
 
 
 def resolve(wanted: list[str]) -> dict[str, str]:
