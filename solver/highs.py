@@ -2,6 +2,9 @@
 
 ``work_limit`` counts simplex iterations for LPs (interior-point iterations for ``algorithm="ipm"``)
 and branch-and-bound nodes for MILPs.
+
+A start is never handed to its MIP solver: HiGHS 1.16 reads the start's objective in the presolved
+model without the constant that presolve took out, cuts the optimum off and calls the rest optimal.
 """
 
 from __future__ import annotations
@@ -62,10 +65,6 @@ class Highs:
         solver.setOptionValue("output_flag", False)
         if _pass_model(highspy, solver, model) == highspy.HighsStatus.kError:
             return RawResult(Claim.FAILED, message="model refused")
-        if request.start is not None and not model.is_lp:
-            start = highspy.HighsSolution()
-            start.col_value = request.start
-            solver.setSolution(start)
         for option, value in self._options(model, request).items():
             # a refused option would leave the default in force in silence
             if solver.setOptionValue(option, value) == highspy.HighsStatus.kError:
