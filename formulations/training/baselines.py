@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from apportion.formulations.training.greedy import fill
-from apportion.formulations.training.pinned import pinned
+from apportion.formulations.training.greedy import NOWHERE, fill
+from apportion.formulations.training.pinned import Pinned, pinned
 from apportion.formulations.training.plain import PlainProgram, joined, notes_on_hopeless
 from apportion.instances import Budget, Decision, Reason
-from apportion.instances.columns import Floats
+from apportion.instances.columns import Floats, Ints
 from apportion.instances.training import TrainingRound
 
 
@@ -26,6 +26,29 @@ def _fastest(round_: TrainingRound) -> Floats:
         kinds = jobs.previous_type[rows]
         score[rows, kinds] = np.nextafter(score[rows, kinds], -np.inf)
     return score
+
+
+def _going_on(round_: TrainingRound, held: Pinned) -> Ints:
+    """Type that each running job stays on, ``NOWHERE`` for the others.
+
+    A job stops where its type can no longer serve it, and where a reservation that has begun
+    takes the GPUs: then the youngest first.
+    """
+    jobs, k = round_.jobs, held.free.size
+    rows = np.flatnonzero(jobs.running & held.open)
+    kinds = jobs.previous_type[rows]
+    able = jobs.throughput_per_s[rows, kinds] > 0
+    able &= jobs.gpu_memory_gib[rows] <= round_.cluster.type_memory_gib[kinds]
+    rows, kinds = rows[able], kinds[able]
+    used = np.bincount(kinds, weights=jobs.held_gpus[rows], minlength=k)
+    if (used > held.free).any():
+        order = rows[np.lexsort((jobs.code[rows], jobs.arrival_s[rows]))]
+        score = np.full((len(jobs), k), np.inf)
+        score[rows, kinds] = 0.0
+        return fill(order, score, jobs.held_gpus, held.free)
+    out = np.full(len(jobs), NOWHERE, dtype=np.int64)
+    out[rows] = kinds
+    return out
 
 
 @dataclass(frozen=True)
@@ -58,17 +81,13 @@ class FIFO:
     def _decide(self, round_: TrainingRound) -> Decision:
         jobs = round_.jobs
         held = pinned(round_)
-        gpus = np.where(jobs.running, jobs.held_gpus, jobs.gang)
-        runs = np.flatnonzero(jobs.running & held.open)
-        # all of them fit, unless a reservation that has begun takes GPUs away from the youngest
-        own = np.where(np.arange(held.free.size) == jobs.previous_type[:, None], 0.0, np.inf)
-        first = runs[np.lexsort((jobs.code[runs], jobs.arrival_s[runs]))]
-        type_of_job = fill(first, own, gpus, held.free)
-        keeps = first[type_of_job[first] >= 0]
+        type_of_job = _going_on(round_, held)
+        keeps = np.flatnonzero(type_of_job >= 0)
         free = held.free - np.bincount(
-            type_of_job[keeps], weights=gpus[keeps], minlength=held.free.size
+            type_of_job[keeps], weights=jobs.held_gpus[keeps], minlength=held.free.size
         ).astype(np.int64)
-        waits = np.flatnonzero(~jobs.running & held.open & round_.eligible.any(axis=1))
+        gpus = np.where(type_of_job >= 0, jobs.held_gpus, jobs.gang)
+        waits = np.flatnonzero((type_of_job < 0) & held.open & round_.eligible.any(axis=1))
         if waits.size and free.any():
             order = waits[np.lexsort((jobs.code[waits], jobs.arrival_s[waits]))]
             started = fill(order, _fastest(round_), jobs.gang, free, strict=self.strict)

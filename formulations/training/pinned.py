@@ -37,7 +37,8 @@ def pinned(round_: TrainingRound) -> Pinned:
     """Find the jobs whose leases go on: not preemptible, guaranteed, or reserved for now.
 
     A reservation of a job that does not run yet is served on its type, or on the fastest type
-    with enough GPUs.
+    with enough GPUs; those with the fewest types to choose from go first, then the largest, so
+    that one that may lie anywhere leaves room for one that may not.
     """
     jobs = round_.jobs
     sure = jobs.guaranteed & (jobs.lease_end_s > round_.now_s)
@@ -49,7 +50,7 @@ def pinned(round_: TrainingRound) -> Pinned:
     np.subtract.at(free, jobs.previous_type[keeps], jobs.held_gpus[keeps])
     rows, types, gpus = keeps.tolist(), jobs.previous_type[keeps].tolist(), []
     gpus = jobs.held_gpus[keeps].tolist()
-    for entry in promised.tolist():
+    for entry in _hardest_first(round_, promised, free).tolist():
         row = int(round_.commitments.job[entry])
         if row in rows:
             continue
@@ -81,6 +82,17 @@ def _nobody(round_: TrainingRound) -> Pinned:
         none, none, none, np.zeros(0), np.zeros(0, dtype=np.bool_), round_.capacity,
         np.ones(len(round_.jobs), dtype=np.bool_),
     )  # fmt: skip
+
+
+def _hardest_first(round_: TrainingRound, promised: Ints, free: Ints) -> Ints:
+    """Order reservations: fewest types that can serve them first, then most GPUs."""
+    entries = round_.commitments
+    row, gpu_type = entries.job[promised], entries.gpu_type[promised]
+    amount = np.maximum(round_.jobs.gang[row], entries.gpus[promised])
+    able = round_.eligible[row] & (amount[:, None] <= free[None, :])
+    kinds = np.arange(free.size, dtype=np.int64)
+    able &= (gpu_type[:, None] == -1) | (gpu_type[:, None] == kinds)
+    return promised[np.lexsort((-amount, able.sum(axis=1)))]
 
 
 def _type_for(round_: TrainingRound, row: int, wanted: int, amount: int, free: Ints) -> int | None:
