@@ -245,10 +245,6 @@ class _Search:
         part = restrict(self.choice, self.choice.allowed, everything, "choice", integer=True)
         start = None if self.plan is None else self.plan[part.groups, part.options]
         answer = self.solver.solve(part.model, budget=self.budget, warm_start=start)
-        stopped = answer.time_limited or self.solver.work_limit is not None
-        if start is not None and answer.status is Status.FEASIBLE and not stopped:
-            # codes sometimes hand a start back and call it the optimum against their own bound
-            answer = self.solver.solve(part.model, budget=self.budget)
         self.time_limited = answer.time_limited
         if answer.bound is not None:
             self.bound = max(self.bound, answer.bound + part.fixed_cost)
