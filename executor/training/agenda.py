@@ -75,11 +75,12 @@ class Agenda:
             self._next += 1
         return self._arrival_row[first : self._next]
 
-    def expect_end(self, row: int, at_s: float) -> None:
-        """Enter when a job will end if it runs on; replaces what was entered before."""
-        self._end_stamp[row] += 1
-        if at_s < math.inf:
-            heapq.heappush(self._ends, (at_s, row, self._end_stamp[row]))
+    def expect(self, row: int, end_s: float, lease_end_s: float) -> None:
+        """Enter when a job that starts will end if it runs on, and when its lease will."""
+        if end_s < math.inf:
+            heapq.heappush(self._ends, (end_s, row, self._end_stamp[row]))
+        if lease_end_s < math.inf:
+            heapq.heappush(self._leases, (lease_end_s, row, self._lease_stamp[row]))
 
     def expect_lease_end(self, row: int, at_s: float) -> None:
         """Enter the end of a job's lease; replaces what was entered before."""
@@ -105,6 +106,14 @@ class Agenda:
         if self._outages and self._outages[-1][0] < first:
             first = self._outages[-1][0]
         return first
+
+    def next_completion(self, until_s: float) -> tuple[float, int] | None:
+        """Take the next completion up to a time, if nothing else of ``next_s`` comes before it."""
+        first = self.next_s()
+        ends = self._ends
+        if first > until_s or not ends or ends[0][0] != first:
+            return None
+        return heapq.heappop(ends)[:2]
 
     def due(self, now_s: float) -> Happenings:
         """Take everything that falls on or before an instant, as ``next_s`` told it."""

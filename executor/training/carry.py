@@ -7,7 +7,9 @@ from typing import cast
 
 import numpy as np
 
-from apportion.executor.training.check import check, check_commitments, check_placement
+from apportion.executor.training.check import check
+from apportion.executor.training.check_nodes import check_placement
+from apportion.executor.training.check_promises import check_commitments
 from apportion.executor.training.nodes import Hosts
 from apportion.executor.training.placement import hosts_by_row, place_gangs, unplaced, without
 from apportion.executor.training.state import NODE, SEVERAL, lay_out, spread_out
@@ -52,7 +54,7 @@ def require_valid(
 def in_order(allocation: Allocation) -> Allocation:
     """Sort the rows of an allocation by job, so that equal decisions are equal columns."""
     job = allocation.job
-    if (job[1:] > job[:-1]).all():
+    if np.count_nonzero(job[1:] > job[:-1]) >= job.size - 1:
         return allocation
     order = np.argsort(job)
     columns = {
@@ -82,18 +84,18 @@ def carry_out(world: World, round_: TrainingRound, allocation: Allocation) -> li
     """
     explicit = None if allocation.placement is None else hosts_by_row(allocation.placement)
     differs = _differs(world, round_, allocation, explicit)
-    changed = np.flatnonzero(differs)
     rows, held = round_.jobs.code, round_.jobs.held_gpus
-    stops: list[int] = rows[changed[held[changed] > 0]].tolist()
+    stops: list[int] = rows[differs & (held > 0)].tolist()
     for row in stops:
         world.room.give(row, world.running[row].hosts)
-    starts = np.flatnonzero(differs[allocation.job])
+    starts = cast(Ints, differs[allocation.job].nonzero()[0])
     placed, missing = _place(world, round_, allocation, starts, explicit)
     if missing:
         lost = np.isin(allocation.job, missing)
         starts = starts[~lost[starts]] - np.cumsum(lost)[starts[~lost[starts]]]
         allocation = without(allocation, ~lost)
-    if explicit is None:
+    if explicit is None and starts.size:
+        # where nothing starts, what runs on lies where it was checked when it was placed
         full = _whole_placement(world, round_, allocation, stops, placed)
         if found := check_placement(round_, allocation, full):
             raise InvalidAllocation(round_.now_s, found)
@@ -134,6 +136,8 @@ def _place(
     explicit: dict[int, Hosts] | None,
 ) -> tuple[dict[int, Hosts], list[int]]:
     """Take room for the gangs to start; return hosts by scenario row, and rows without room."""
+    if not starts.size:
+        return {}, []
     at = allocation.job[starts]
     rows: list[int] = round_.jobs.code[at].tolist()
     placed: dict[int, Hosts] = {}
@@ -169,10 +173,11 @@ def _whole_placement(
             hosts[0][0] if len(hosts) == 1 else SEVERAL for hosts in placed.values()
         ]
         spread = [spread_out(row, hosts) for row, hosts in placed.items() if len(hosts) > 1]
-        split = np.concatenate([split, *spread], axis=1)
-    own = np.array(split)
-    own[0] = allocation.job[rows.searchsorted(split[0])]
-    return lay_out(allocation.job, node, allocation.gpus, own)
+        split = np.concatenate([split, *spread], axis=1) if spread else split
+    if split.size:
+        split = np.array(split)
+        split[0] = allocation.job[rows.searchsorted(split[0])]
+    return lay_out(allocation.job, node, allocation.gpus, split)
 
 
 def _stop(
@@ -182,12 +187,14 @@ def _stop(
     stops: list[int],
     placed: dict[int, Hosts],
 ) -> None:
+    if not stops:
+        return
     codes = round_.jobs.code[allocation.lost_job].tolist()
     lost = dict(zip(codes, allocation.lost_work.tolist(), strict=True))
     for row in stops:
         over = world.lease_over(row, round_.now_s)
         ended = "moved" if row in placed else "expired" if over else "preempted"
-        world.stop(row, round_.now_s, ended, lost.get(row, 0.0))
+        world.preempt(row, round_.now_s, ended, lost.get(row, 0.0))
 
 
 def _start(
@@ -198,6 +205,8 @@ def _start(
     placed: dict[int, Hosts],
     moving: frozenset[int],
 ) -> None:
+    if not starts.size:
+        return
     columns = (
         round_.jobs.code[allocation.job[starts]], allocation.gpu_type[starts],
         allocation.gpus[starts], allocation.lease_end_s[starts], allocation.guaranteed[starts],
@@ -212,6 +221,6 @@ def _renew(world: World, round_: TrainingRound, allocation: Allocation, differs:
     other = allocation.lease_end_s != jobs.lease_end_s[job]
     other |= allocation.guaranteed != jobs.guaranteed[job]
     other &= ~differs.take(job)
-    if other.any():
+    if np.count_nonzero(other):
         rows = jobs.code[job[other]]
         world.renew(rows, allocation.lease_end_s[other], allocation.guaranteed[other], round_.now_s)

@@ -30,7 +30,8 @@ def encode(value: Any) -> Any:
         flat = [encode(item) for item in array.ravel().tolist()]
         return {_MARK: "array", "dtype": array.dtype.str, "shape": list(array.shape), "data": flat}
     if isinstance(value, np.generic):
-        return {_MARK: "scalar", "dtype": value.dtype.str, "value": encode(value.item())}
+        scalar = cast("np.generic[Any]", value)
+        return {_MARK: "scalar", "dtype": scalar.dtype.str, "value": encode(scalar.item())}
     if isinstance(value, int):
         return value
     if isinstance(value, float):

@@ -133,11 +133,11 @@ class Last:
         placement = None
         if "placement" in told:
             owners, nodes, gpus = told["placement"]
-            placement = Placement.of(rows.searchsorted(owners), nodes, gpus)
+            placement = Placement.of(_among(rows, owners), nodes, gpus)
         return Allocation.of(
             job, self._kind[on], self._gpus[on],
             lease_end_s=self._end[on], guaranteed=self._sure[on], placement=placement,
-            lost_job=rows.searchsorted(told.get("lost_row", [])),
+            lost_job=_among(rows, told.get("lost_row", [])),
             lost_work=told.get("lost_work", []),
         )  # fmt: skip
 
@@ -276,6 +276,11 @@ def _commitments(rows: Ints, told: dict[str, Any] | None) -> Commitments | None:
     if told is None:
         return None
     columns = {name: decode(column) for name, column in told.items()}
-    job = rows.searchsorted(columns.pop("row"))
+    job = _among(rows, columns.pop("row"))
     freeze(job)
     return Commitments(job, **columns)
+
+
+def _among(rows: Ints, wanted: Any) -> Ints:
+    """Positions of scenario rows among the rising rows of a round."""
+    return cast(Ints, np.searchsorted(rows, np.asarray(wanted, dtype=np.int64)))

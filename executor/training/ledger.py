@@ -41,10 +41,6 @@ class Ledger:
         self._late = [[0.0] * self._types for _ in range(KINDS)]
         self._stalled = [0.0] * self._types
 
-    def count(self, kind: int, gpu_type: int) -> int:
-        """GPUs of a type in a state now."""
-        return self._count[kind][gpu_type]
-
     def shift(self, kind: int, gpu_type: int, gpus: int, now_s: float) -> None:
         """Change a count; what is free changes by the opposite."""
         late = gpus * (now_s - self._start)
@@ -53,6 +49,20 @@ class Ledger:
         cause = self._cause[gpu_type]
         self._count[cause][gpu_type] -= gpus
         self._late[cause][gpu_type] -= late
+
+    def keep(self, gpu_type: int, gpus: int, now_s: float) -> None:
+        """Count GPUs of a running job under ENDED from now on."""
+        late = gpus * (now_s - self._start)
+        self._count[HELD][gpu_type] -= gpus
+        self._late[HELD][gpu_type] -= late
+        self._count[ENDED][gpu_type] += gpus
+        self._late[ENDED][gpu_type] += late
+
+    def free_ended(self, now_s: float) -> None:
+        """Free whatever is counted under ENDED."""
+        for kind, gpus in enumerate(self._count[ENDED]):
+            if gpus:
+                self.shift(ENDED, kind, -gpus, now_s)
 
     def free(self, gpu_type: int) -> int:
         """GPUs in service that nobody holds."""
@@ -90,13 +100,14 @@ class Ledger:
             kind, gpus, start, end = self._stalls.pop(row)
             self._stalled[kind] += gpus * max(0.0, min(end, now_s) - max(start, self._start))
 
-    def close(self, now_s: float) -> Floats:
+    def close(self, now_s: float) -> list[float]:
         """End the interval.
 
         Returns
         -------
-        Floats
-            GPU-seconds, shape (7, k): busy, stalled, no demand, no pack, policy, ended, down.
+        list of float
+            GPU-seconds of each type, one after the other: busy, stalled, no demand, no pack,
+            policy, ended, down; 7 k numbers.
         """
         for row, (kind, gpus, start, end) in list(self._stalls.items()):
             if end <= now_s:
@@ -104,12 +115,14 @@ class Ledger:
             else:
                 self._stalled[kind] += gpus * max(0.0, now_s - max(start, self._start))
         length = now_s - self._start
-        total = np.array(self._count) * length - np.array(self._late)
-        stalled = np.array(self._stalled)
-        out = np.empty((KINDS + 1, self._types))
-        out[0], out[1] = total[HELD] - stalled, stalled
-        out[2:5] = total[[NO_DEMAND, NO_PACK, POLICY]]
-        out[5], out[6] = total[ENDED], total[DOWN]
+        total = [
+            [count * length - late for count, late in zip(counts, lates, strict=True)]
+            for counts, lates in zip(self._count, self._late, strict=True)
+        ]
+        out = [held - stalled for held, stalled in zip(total[HELD], self._stalled, strict=True)]
+        out += self._stalled
+        for state in (NO_DEMAND, NO_PACK, POLICY, ENDED, DOWN):
+            out += total[state]
         return out
 
 

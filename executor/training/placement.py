@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 
 from apportion.executor.training.nodes import Hosts, Room, room
-from apportion.instances.columns import Bools, Ints, freeze
+from apportion.instances.columns import Bools, freeze
 from apportion.instances.policy import Violation
 from apportion.instances.training import Allocation, Placement, TrainingRound
 
@@ -97,7 +96,7 @@ def entries(rows: Iterable[int], where: dict[int, Hosts]) -> Placement:
     """Lay the hosts of some jobs out as a placement, rows in the order given."""
     flat = [(row, node, gpus) for row in rows for node, gpus in where[row]]
     table = np.array(flat, dtype=np.int64).reshape(len(flat), 3)
-    columns = [cast(Ints, table[:, c].copy()) for c in range(3)]
+    columns = [table[:, c].copy() for c in range(3)]
     for column in columns:
         freeze(column)
     return Placement(*columns)

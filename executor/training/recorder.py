@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +67,7 @@ class RoundLog:
         reasons: tuple[str, ...],
         counts: tuple[int, int, int],
         decision: Decision,
-        gpu_s: Floats,
+        gpu_s: list[float],
     ) -> None:
         """Enter one interval; ``counts`` are active, running and unplaced jobs."""
         self._index.append(index)
@@ -80,7 +80,7 @@ class RoundLog:
         self._status.append(decision.status)
         self._objective.append(np.nan if decision.objective is None else decision.objective)
         self._gap.append(np.nan if decision.gap is None else decision.gap)
-        self._tables.frombytes(gpu_s.tobytes())
+        self._tables.extend(gpu_s)
 
     def records(self) -> RoundRecords:
         """Turn into columns."""
@@ -131,6 +131,6 @@ def _ints(values: array[int]) -> Ints:
 
 
 def _names(values: list[str]) -> Names:
-    out = cast(Names, np.array(values, dtype=np.str_))
+    out: Names = np.array(values, dtype=np.str_)
     freeze(out)
     return out

@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from apportion.executor.tolerances import STUCK_INTERVALS
 from apportion.executor.training.agenda import boundary_after, boundary_before, boundary_from
 from apportion.executor.training.backfill import backfill
 from apportion.executor.training.carry import InvalidAllocation, carry_out, in_order, require_valid
-from apportion.executor.training.check import check_commitments
+from apportion.executor.training.check_promises import check_commitments
 from apportion.executor.training.journal import Entry, Journal, Replay
 from apportion.executor.training.promises import Promises
 from apportion.executor.training.recorder import RoundLog
@@ -106,6 +106,7 @@ class _Simulation:
         self.replay: Replay | None = None
         self.recorded = Entry()
         self.watched = decider.subscribes | decider.reacts_to
+        self.quiet = not self.options.backfill and not self.watched
 
     # ------------------------------------------------------------------ from interval to interval
 
@@ -129,7 +130,7 @@ class _Simulation:
         world = self.world
         world.ledger.open(now_s)
         if world.admit(now_s):
-            reasons = reasons | {"arrival"}
+            reasons.add("arrival")
         world.release(now_s)
         view = self._show(now_s, reasons)
         decision, missing = self._decide(view)
@@ -150,7 +151,7 @@ class _Simulation:
     def _show(self, now_s: float, reasons: set[Reason]) -> TrainingRound:
         index = boundary_before(now_s, self.options.round_s)
         promised = self.promises.at(now_s, self.world)
-        ordered = tuple(reason for reason in REASONS if reason in reasons)
+        ordered = cast("tuple[Reason, ...]", tuple(r for r in REASONS if r in reasons))
         return self.world.state.show(now_s, ordered, promised, index)
 
     def _outcome(self, view: TrainingRound, end_s: float) -> Outcome:
@@ -189,7 +190,8 @@ class _Simulation:
         allocation: Allocation = decision.allocation
         require_valid(view, allocation, decision.commitments)
         self._require_later(view, decision.next_decision_s)
-        decision = replace(decision, allocation=in_order(allocation))
+        if (ordered := in_order(allocation)) is not allocation:
+            decision = replace(decision, allocation=ordered)
         self.recorded = Entry(view.jobs.code, decision)
         if decision.commitments is not None:
             self.promises.replace(decision.commitments, view.jobs.code)
@@ -237,6 +239,11 @@ class _Simulation:
                     break
                 limit = max(self._boundary_from(first), self._boundary_after(now_s))
             until = min(limit, self.options.until_s)
+            if self.quiet and instant <= until:
+                now_s = max(now_s, self._complete(until, happened))
+                if not world.unfinished:
+                    break
+                instant = self._next_instant(now_s)
             if instant > until:
                 limit = self._skip_empty(until, asked)
                 if limit <= until:
@@ -250,6 +257,15 @@ class _Simulation:
                     break
                 plan = self._between(events, leases, instant, plan)
         return now_s, happened | self._marks(now_s, asked)
+
+    def _complete(self, until: float, happened: set[Reason]) -> float:
+        """Carry out completions that nobody waits for, as long as nothing else comes first."""
+        agenda, world, now_s = self.world.agenda, self.world, -math.inf
+        while (end := agenda.next_completion(until)) is not None:
+            now_s, row = end
+            world.retire(row, now_s, "completed")
+            happened.add("completion")
+        return now_s
 
     def _planned(self, now_s: float, asked: float | None) -> float:
         return self._boundary_after(now_s) if asked is None else asked

@@ -73,8 +73,11 @@ class State:
             self._new = []
         if self._gone:
             # the rows are sorted: each one gone is found by bisection
-            self._rows = np.delete(self._rows, self._rows.searchsorted(self._gone))
+            keep = np.ones(self._rows.size, dtype=np.bool_)
+            keep[self._rows.searchsorted(self._gone)] = False
+            self._rows = self._rows[keep]
             self._gone = []
+        freeze(self._rows)
         return self._rows
 
     def lie_on(self, row: int, hosts: Hosts) -> int:
@@ -117,23 +120,28 @@ class State:
         """Build the round a policy is shown: a view whose changing columns are of this moment."""
         scenario, rows = self._scenario, self.rows()
         floats, ints = self.floats.take(rows, axis=0), self.ints.take(rows, axis=0)
+        freeze(floats)
+        freeze(ints)
         held = ints[:, GPUS]
         done, attained = _amounts(floats, held, now_s)
         known: dict[str, NDArray[Any]] = {
-            "code": rows,
             "work_done": done,
             "work_in_lease": done - floats[:, LEASE_BASE],
             "attained_gpu_s": attained,
             "running": held > 0,
             "guaranteed": ints[:, SURE] != 0,
+        }
+        for column in known.values():
+            freeze(column)
+        # columns of a frozen table are frozen
+        known |= {
+            "code": rows,
             "previous_type": ints[:, KIND],
             "held_gpus": held,
             "first_start_s": floats[:, FIRST],
             "lease_start_s": floats[:, LEASE_START],
             "lease_end_s": floats[:, LEASE_END],
         }
-        for column in known.values():
-            freeze(column)
         return TrainingRound.trusted(
             cluster=scenario.cluster,
             jobs=scenario.jobs.take(rows, known),
@@ -142,7 +150,7 @@ class State:
             tenants=scenario.tenants,
             reasons=reasons,
             commitments=commitments,
-            placement=HeldPlacement.of(held, ints[:, NODE], rows, self.split),
+            placement=HeldPlacement.lazy(held, ints[:, NODE], rows, self.split),
             node_up=self.up,
             index=index,
         )
@@ -171,16 +179,16 @@ def lay_out(job: Ints, node: Ints, gpus: Ints, split: Ints) -> Placement:
     """
     if not split.size:
         return Placement(job, node, gpus)
-    one = node != SEVERAL
+    one = (node != SEVERAL).nonzero()[0]
     columns = zip((job, node, gpus), split, strict=True)
-    return Placement(*(np.concatenate([column[one], more]) for column, more in columns))
+    return Placement(*(np.concatenate((column[one], more)) for column, more in columns))
 
 
 class HeldPlacement(Placement):
     """GPUs held in a round, laid out when somebody looks."""
 
     @classmethod
-    def of(cls, held: Ints, node: Ints, rows: Ints, split: Ints) -> HeldPlacement:
+    def lazy(cls, held: Ints, node: Ints, rows: Ints, split: Ints) -> HeldPlacement:
         """Remember what to lay out.
 
         Parameters

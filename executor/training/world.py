@@ -18,17 +18,11 @@ from apportion.executor.training.nodes import Hosts, room
 from apportion.executor.training.recorder import JobLog, LeaseLog
 from apportion.executor.training.state import (
     ATTAINED,
-    BASE,
-    FIRST,
-    GPUS,
     KIND,
     LEASE_BASE,
     LEASE_END,
     LEASE_START,
-    NODE,
     NOWHERE,
-    RATE,
-    SINCE,
     SURE,
     State,
 )
@@ -77,9 +71,13 @@ class World:
         self.leases = LeaseLog()
         self.jobs = JobLog(len(jobs))
         self.unfinished = len(jobs)
-        self._truth = jobs.work if scenario.true_work is None else scenario.true_work
+        truth = jobs.work if scenario.true_work is None else scenario.true_work
         given = scenario.true_throughput_per_s
+        # a list gives a Python number several times faster than a column does
+        self._truth: list[float] = truth.tolist()
         self._speed = jobs.throughput_per_s if given is None else given
+        self._gang: list[int] = jobs.gang.tolist()
+        self._spreads = bool(jobs.spread_hosts.size)
         self._outages = [0] * scenario.cluster.nodes.size
         self._node_kind: list[int] = scenario.cluster.node_type.tolist()
         self._node_gpus: list[int] = scenario.cluster.node_gpus.tolist()
@@ -103,85 +101,88 @@ class World:
         """
         row, kind, gpus, hosts, lease_end_s, guaranteed = grant
         floats, ints = self.state.floats, self.state.ints
+        base, _, _, first, _, _, attained, _ = floats[row].tolist()
         before = int(ints[row, KIND])
-        base = float(floats[row, BASE])
         rate = self._rate(row, kind, gpus, len(hosts))
         stall = self._stall(row, before, kind, moves)
         since = now_s + stall
-        if floats[row, FIRST] < 0:
-            floats[row, FIRST] = now_s
         if self.jobs.first_start_s[row] < 0:
             self.jobs.first_start_s[row] = now_s
         if before >= 0 and (before != kind or self._moved(row, hosts)):
             self.jobs.migrations[row] += 1
-        floats[row, RATE] = rate
-        floats[row, SINCE] = since
-        floats[row, LEASE_START] = now_s
-        floats[row, LEASE_END] = lease_end_s
-        floats[row, LEASE_BASE] = base
+        floats[row] = (
+            base, rate, since, now_s if first < 0 else first, now_s, lease_end_s, attained, base
+        )  # fmt: skip
         ints[row] = (kind, gpus, guaranteed, self.state.lie_on(row, hosts))
         self.running[row] = Stretch(now_s, kind, gpus, hosts, stall, rate, base)
-        self._last[row] = hosts
         self.ledger.shift(HELD, kind, gpus, now_s)
         if stall > 0:
             self.ledger.stall(row, kind, gpus, now_s, since)
         self.demand.add(row, -1)
-        left = max(0.0, float(self._truth[row]) - base)
-        self.agenda.expect_end(row, since + left / rate if rate > 0 else math.inf)
-        self.agenda.expect_lease_end(row, lease_end_s)
+        left = max(0.0, self._truth[row] - base)
+        self.agenda.expect(row, since + left / rate if rate > 0 else math.inf, lease_end_s)
 
     def stop(self, row: int, now_s: float, ended: str, lost: float = 0.0) -> Stretch:
         """End a job's stretch and record it; its GPUs stay taken until the caller gives them."""
         stretch = self.running.pop(row)
-        floats, ints = self.state.floats, self.state.ints
-        since = stretch.start_s + stretch.stall_s
+        start_s, kind, gpus, base = stretch.start_s, stretch.kind, stretch.gpus, stretch.base
         if ended == "completed":
-            reached = max(float(self._truth[row]), stretch.base)
+            reached = max(self._truth[row], base)
         else:
-            reached = stretch.base + stretch.rate * max(0.0, now_s - since) - lost
-        held = stretch.gpus * (now_s - stretch.start_s)
+            since = start_s + stretch.stall_s
+            reached = base + stretch.rate * max(0.0, now_s - since) - lost
+        length = now_s - start_s
         self.leases.add(
-            (row, stretch.kind, stretch.gpus, len(stretch.hosts)),
+            (row, kind, gpus, len(stretch.hosts)),
             (
-                stretch.start_s, now_s, min(stretch.stall_s, now_s - stretch.start_s),
-                stretch.rate, reached - stretch.base, lost,
+                start_s, now_s, min(stretch.stall_s, length), stretch.rate, reached - base, lost
             ),
             ended,
         )  # fmt: skip
-        self.jobs.work[row] += reached - stretch.base
-        self.jobs.gpu_s[row] += held
-        attained = stretch.gpus * (now_s - float(floats[row, LEASE_START]))
-        floats[row] = (
-            reached, 0.0, 0.0, floats[row, FIRST], -1.0, -1.0, floats[row, ATTAINED] + attained,
-            reached,
-        )  # fmt: skip
-        ints[row, GPUS] = ints[row, SURE] = 0
-        ints[row, NODE] = NOWHERE
+        self.jobs.work[row] += reached - base
+        self.jobs.gpu_s[row] += gpus * length
+        self._rest(row, reached, now_s)
         self.state.leave(row, stretch.hosts)
-        self.ledger.shift(HELD, stretch.kind, -stretch.gpus, now_s)
+        self._last[row] = stretch.hosts
         self.ledger.end_stall(row, now_s)
         self.agenda.forget(row)
         if ended == "completed":
             self.jobs.finish_s[row] = now_s
             self.unfinished -= 1
             self.state.finish(row)
+            self._last.pop(row)
         else:
             self.demand.add(row, 1)
             self.jobs.preemptions[row] += ended in ("preempted", "expired")
         return stretch
 
+    def _rest(self, row: int, reached: float, now_s: float) -> None:
+        """Enter that a job holds nothing any more."""
+        floats, ints = self.state.floats, self.state.ints
+        _, _, _, first, lease_start_s, _, attained, _ = floats[row].tolist()
+        kind, gpus = ints[row, :2].tolist()
+        attained += gpus * (now_s - lease_start_s)
+        floats[row] = (reached, 0.0, 0.0, first, -1.0, -1.0, attained, reached)
+        ints[row] = (kind, 0, 0, NOWHERE)
+
+    def preempt(self, row: int, now_s: float, ended: str, lost: float = 0.0) -> None:
+        """Stop a job by a decision that has already given its GPUs back to the room."""
+        stretch = self.stop(row, now_s, ended, lost)
+        self.ledger.shift(HELD, stretch.kind, -stretch.gpus, now_s)
+
     def retire(self, row: int, now_s: float, ended: str, lost: float = 0.0) -> None:
         """Stop a job between decisions; nobody gets its GPUs before ``release``."""
         stretch = self.stop(row, now_s, ended, lost)
         self._ended.append((row, stretch.kind, stretch.hosts))
-        self.ledger.shift(ENDED, stretch.kind, stretch.gpus, now_s)
+        self.ledger.keep(stretch.kind, stretch.gpus, now_s)
 
     def release(self, now_s: float) -> None:
         """Free the GPUs of jobs that have ended since the last decision."""
-        for row, kind, hosts in self._ended:
+        for row, _, hosts in self._ended:
             self.room.give(row, hosts)
-            self.ledger.shift(ENDED, kind, -sum(count for _, count in hosts), now_s)
-        self._ended = []
+        if self._ended:
+            self._ended = []
+            self.ledger.free_ended(now_s)
 
     def renew(self, rows: Ints, lease_end_s: Floats, guaranteed: Bools, now_s: float) -> None:
         """Give running jobs other lease ends; a lease that has run out begins anew.
@@ -260,17 +261,24 @@ class World:
     def _rate(self, row: int, kind: int, gpus: int, hosts: int) -> float:
         jobs = self.scenario.jobs
         rate = float(self._speed[row, kind])
-        told = float(jobs.throughput_per_s[row, kind])
-        if gpus != jobs.gang[row] or told <= 0:
-            cut = slice(int(jobs.config_offsets[row]), int(jobs.config_offsets[row + 1]))
-            here = (jobs.config_gpus[cut] == gpus) & (jobs.config_type[cut] == kind)
-            listed = float(jobs.config_throughput_per_s[cut][here].max(initial=0.0))
-            # the table is a report: it is off by as much as the report for the gang is
-            rate = listed * (rate / told if told > 0 else 1.0)
-        cut = slice(int(jobs.spread_offsets[row]), int(jobs.spread_offsets[row + 1]))
-        if cut.start != cut.stop:
+        if gpus != self._gang[row] or not rate > 0:
+            rate = self._listed_rate(row, kind, gpus, rate)
+        if self._spreads:
+            cut = slice(int(jobs.spread_offsets[row]), int(jobs.spread_offsets[row + 1]))
             rate *= spread_speed(hosts, jobs.spread_hosts[cut], jobs.spread_speed[cut])
         return rate
+
+    def _listed_rate(self, row: int, kind: int, gpus: int, rate: float) -> float:
+        """Speed by the table of configurations, where the gang's own throughput does not hold."""
+        jobs = self.scenario.jobs
+        told = float(jobs.throughput_per_s[row, kind])
+        if gpus == self._gang[row] and told > 0:
+            return rate
+        cut = slice(int(jobs.config_offsets[row]), int(jobs.config_offsets[row + 1]))
+        here = (jobs.config_gpus[cut] == gpus) & (jobs.config_type[cut] == kind)
+        listed = float(jobs.config_throughput_per_s[cut][here].max(initial=0.0))
+        # the table is a report: it is off by as much as the report for the gang is
+        return listed * (rate / told if told > 0 else 1.0)
 
     def _stall(self, row: int, before: int, kind: int, moves: bool) -> float:
         cost = self.options.switch
@@ -291,5 +299,4 @@ class World:
 
     def finished(self, rows: Ints) -> Bools:
         """Which of some jobs are done."""
-        finish = np.frombuffer(self.jobs.finish_s)
-        return finish[rows] >= 0
+        return np.frombuffer(self.jobs.finish_s)[rows] >= 0
