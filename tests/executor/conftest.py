@@ -25,6 +25,11 @@ def load(path: Path):
 
 
 @pytest.fixture(scope="session")
+def load_helper():
+    return lambda name: load(HERE / name)
+
+
+@pytest.fixture(scope="session")
 def toys():
     return load(HERE / "toys.py")
 
