@@ -39,3 +39,23 @@ def test_decisions_are_numbered_short_and_of_one_shape() -> None:
         assert len(text.splitlines()) <= 25, f"{page.name} is longer than 25 lines"
         for part in ("**Context.**", "**Choice.**", "**Consequences.**"):
             assert part in text, f"{page.name} lacks {part}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '```python\nprint("one  two")\n```\n```text\none three\n```\n',
+        "```python\nraise ValueError\n```\n",
+        "```console\n$ apportion policies none-such\n```\n",
+        "```console\n$ echo one two three\none ... two\n```\n",
+        "```console\n$ false\n$ echo $?\n2\n```\n",
+    ],
+    ids=["other output", "exception", "failed command", "end differs", "other exit code"],
+)
+def test_a_page_that_is_wrong_is_caught(
+    text: str, tmp_path: Path, run_page: Callable[[Path], None]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+    with pytest.raises((AssertionError, ValueError, pytest.fail.Exception)):
+        run_page(page)
