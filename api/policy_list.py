@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import MISSING
 
 from apportion.registry import make_policy, parameters_of, policy_class, policy_classes
 from apportion.results import Column, Table
@@ -29,9 +30,14 @@ def policy_table(name: str) -> Table:
     columns = [
         Column("parameter", "parameter"), Column("default", "default"), Column("about", "meaning"),
     ]  # fmt: skip
-    rows = [[key, str(value), meaning.get(key, "")] for key, value in parameters_of(cls).items()]
-    traits = ", ".join(sorted(make_policy(name).traits)) or "none"
-    notes = [_first_line(cls), f"source: {cls.source}", f"traits: {traits}"]
+    known = parameters_of(cls)
+    rows = [
+        [key, "(required)" if value is MISSING else str(value), meaning.get(key, "")]
+        for key, value in known.items()
+    ]
+    notes = [_first_line(cls), f"source: {getattr(cls, 'source', 'not stated')}"]
+    if MISSING not in known.values():
+        notes.append(f"traits: {', '.join(sorted(make_policy(name).traits)) or 'none'}")
     return Table(name, columns, rows, notes)
 
 
