@@ -6,9 +6,8 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
-from apportion.executor.training import check, place
+from apportion.executor.training import check, check_commitments, place
 from apportion.instances import Decision, Policy, Reactive, Reason
-from apportion.instances.policy import Violation
 from apportion.instances.training import TrainingRound
 from apportion.solver import Budget, Solver
 
@@ -90,35 +89,51 @@ def decide_safely(
     Raises
     ------
     EngineError
-        If the incumbent breaks a rule too.
+        If the incumbent fails or breaks a rule too.
     InstanceError
         On a memory that is not the policy's.
     """
     program = policy.compile(round_, memory, budget)
     try:
         decision = program.solve(solver, budget)
-        broken = violations(round_, decision)
-        fault = "" if not broken else f"broke a rule ({broken[0].message})"
+        return _placed_and_checked(round_, decision)
+    except _BrokenRule as error:
+        fault = f"broke a rule ({error})"
     except Exception as error:  # whatever a back end does, the caller needs an allocation
         log.exception("%s: the search failed", policy.name)
-        decision, fault = None, f"failed ({type(error).__name__}: {error})"
-    if decision is None or fault:
-        decision = program.incumbent()
-        broken = violations(round_, decision)
-        if broken:
-            raise EngineError(f"{policy.name}: the incumbent breaks a rule: {broken[0].message}")
-        note = f"the search {fault}; this is the greedy incumbent"
-        decision = replace(decision, notes=(note, *decision.notes))
-    return placed(round_, decision)
+        fault = f"failed ({type(error).__name__}: {error})"
+    try:
+        decision = _placed_and_checked(round_, program.incumbent())
+    except _BrokenRule as error:
+        raise EngineError(f"{policy.name}: the incumbent breaks a rule: {error}") from None
+    except Exception as error:
+        raise EngineError(
+            f"{policy.name}: the incumbent failed: {type(error).__name__}: {error}"
+        ) from error
+    note = f"the search {' '.join(fault.split())}; this is the greedy incumbent"
+    return replace(decision, notes=(note, *decision.notes))
 
 
-def violations(round_: TrainingRound, decision: Decision) -> list[Violation]:
-    """Check a decision's allocation against the round alone."""
-    return check(round_, decision.allocation)
+class _BrokenRule(Exception):  # noqa: N818  # a finding on its way to who acts on it
+    """What the checker found first."""
 
 
-def placed(round_: TrainingRound, decision: Decision) -> Decision:
-    """Put a decision's gangs on nodes; those that found no room are noted and left out."""
+def _placed_and_checked(round_: TrainingRound, decision: Decision) -> Decision:
+    """Put a decision's gangs on nodes; those that found no room are noted and left out.
+
+    What the policy decided is checked before, and what is left of it after, with its nodes.
+    """
+    _require_valid(round_, decision)
     allocation, left_out = place(round_, decision.allocation)
     notes = tuple(one.message for one in left_out)
-    return replace(decision, allocation=allocation, notes=(*decision.notes, *notes))
+    out = replace(decision, allocation=allocation, notes=(*decision.notes, *notes))
+    _require_valid(round_, out)
+    return out
+
+
+def _require_valid(round_: TrainingRound, decision: Decision) -> None:
+    broken = check(round_, decision.allocation)
+    if not broken and decision.commitments is not None:
+        broken = check_commitments(round_, decision.commitments, decision.allocation)
+    if broken:
+        raise _BrokenRule(broken[0].message)

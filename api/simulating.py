@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ from apportion.deciding import WORK_LIMIT, BoundPolicy
 from apportion.executor.training import run
 from apportion.executor.training.records import Run
 from apportion.instances import InstanceError, Policy
-from apportion.instances.files import write_bytes, write_json
+from apportion.instances.files import naming, write_bytes, write_json
 from apportion.instances.training import Scenario
 from apportion.instances.training.scenario_toml import read_scenario
 from apportion.registry import make_policy, parameters_of
 from apportion.results import per_job_frame, per_round_frame, training_metrics
-from apportion.solver import ModelError, Solver
+from apportion.solving import budget_of, solver_of
 
 Progress = Callable[[float, int, int], None]
 """Called now and then with the time reached, jobs finished, and jobs in all."""
@@ -71,19 +72,22 @@ def simulate(
         world = scenario
     else:
         world = read_scenario(scenario, variant=variant, seed=seed)
-    chosen = make_policy(*_who(world, policy, parameters))
-    try:
-        solver = Solver(gap=gap, backend=backend, seed=world.seed, work_limit=WORK_LIMIT)
-    except ModelError as error:
-        raise InstanceError(str(error)) from None
-    decider = BoundPolicy(chosen, solver, time_limit_s)
-    folder = None if out is None else Path(out)
+    if policy is None and not isinstance(scenario, Scenario):
+        with naming(scenario):
+            chosen = make_policy(*_who(world, policy, parameters))
+    else:
+        chosen = make_policy(*_who(world, policy, parameters))
+    budget_of(time_limit_s)
+    decider = BoundPolicy(chosen, solver_of(gap, backend, world.seed, WORK_LIMIT), time_limit_s)
+    folder = None if out is None else made_folder(out)
     said = {
         "name": chosen.name,
         "parameters": parameters_of(chosen),
         "gap": gap,
         "backend": backend,
     }
+    if time_limit_s is not None:
+        said["time_limit_s"] = time_limit_s
     done = run(
         world,
         decider,
@@ -103,6 +107,26 @@ def _who(
     if policy is None or policy == scenario.policy:
         return scenario.policy, {**scenario.parameters, **(parameters or {})}
     return policy, parameters or {}
+
+
+def made_folder(path: str | Path) -> Path:
+    """Make a folder, and those above it, where it is not there yet.
+
+    Raises
+    ------
+    InstanceError
+        If it cannot be made or written to.
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise InstanceError(f"{folder}: is a file, not a folder") from None
+    except OSError as error:
+        raise InstanceError(f"{folder}: cannot be made: {error.strerror or error}") from None
+    if not os.access(folder, os.W_OK):
+        raise InstanceError(f"{folder}: cannot be written to")
+    return folder
 
 
 def write_run(done: Run, folder: Path) -> None:

@@ -6,8 +6,11 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from apportion.answer import Answer
 from apportion.deciding import decide_safely
@@ -78,10 +81,10 @@ def solve(
     'OPTIMAL'
     """
     start = time.perf_counter()
-    budget = _budget(time_limit_s)
+    budget = budget_of(time_limit_s)
     asked = round_ if isinstance(round_, TrainingRound) else read_round(round_)
     chosen = make_policy(policy, parameters)
-    solver = _solver(gap, backend, seed)
+    solver = solver_of(gap, backend, seed)
     known, note = _remembered(chosen, memory, previous, outcome, asked)
     decision = decide_safely(chosen, asked, known, solver, budget)
     if note:
@@ -96,15 +99,37 @@ def solve(
     )
 
 
-def _budget(time_limit_s: float | None) -> Budget:
-    if time_limit_s is not None and not (time_limit_s > 0 and math.isfinite(time_limit_s)):
-        raise InstanceError(f"time limit = {time_limit_s} s: must be greater than zero")
-    return Budget.of(time_limit_s)
+def budget_of(time_limit_s: float | None) -> Budget:
+    """Start a budget now.
+
+    Raises
+    ------
+    InstanceError
+        On a limit that is not a finite number of seconds above zero.
+    """
+    given: Any = time_limit_s
+    if given is None:
+        return Budget.of(None)
+    if isinstance(given, bool) or not isinstance(given, Real):
+        raise InstanceError(f"time limit = {given!r} s: must be a number")
+    seconds = float(given)
+    if not 0.0 < seconds < math.inf:
+        raise InstanceError(
+            f"time limit = {seconds} s: must be greater than zero and finite; none for no limit"
+        )
+    return Budget.of(seconds)
 
 
-def _solver(gap: float, backend: str, seed: int) -> Solver:
+def solver_of(gap: float, backend: str, seed: int, work_limit: int | None = None) -> Solver:
+    """Set a solver up.
+
+    Raises
+    ------
+    InstanceError
+        On an unknown back end, or a gap or seed out of range.
+    """
     try:
-        return Solver(gap=gap, backend=backend, seed=seed)
+        return Solver(gap=gap, backend=backend, seed=seed, work_limit=work_limit)
     except ModelError as error:
         raise InstanceError(str(error)) from None
 
@@ -122,10 +147,33 @@ def _remembered(
         raise InstanceError(
             f"previous: an answer of {previous.policy!r}, the policy is {policy.name!r}"
         )
+    if now.now_s < previous.round_.now_s:
+        raise InstanceError(
+            f"round.now_s = {now.now_s}: lies before {previous.round_.now_s}, when the previous"
+            " answer was decided"
+        )
     base = previous.memory if memory is None else memory
     note = ""
     if outcome is None:
-        end_s = max(now.now_s, previous.round_.now_s)
-        outcome = planned_outcome(previous.round_, previous.allocation, end_s)
+        outcome = planned_outcome(previous.round_, previous.allocation, now.now_s)
         note = "no outcome was given: the previous plan is taken as carried out"
+    else:
+        _require_fits(outcome, len(previous.round_.jobs))
     return policy.remember(base, previous.round_, previous.decision, outcome), note
+
+
+def _require_fits(outcome: Outcome, jobs: int) -> None:
+    """Refuse an outcome that cannot be one of a round with so many jobs."""
+    for name in ("work", "gpu_s", "finished"):
+        column = np.asarray(getattr(outcome, name))
+        if column.shape != (jobs,):
+            raise InstanceError(
+                f"outcome.{name} has shape {column.shape}, the previous answer's round has"
+                f" {jobs} jobs"
+            )
+        if not np.isfinite(column).all():
+            raise InstanceError(f"outcome.{name}: must be finite")
+    if not -math.inf < outcome.start_s < outcome.end_s < math.inf:
+        raise InstanceError(
+            f"outcome.end_s = {outcome.end_s}: must lie after start_s = {outcome.start_s}"
+        )
