@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,9 @@ from apportion.instances.files import read_json, write_json
 from apportion.instances.training.scenario_toml import read_scenario
 from apportion.results import TrainingMetrics, training_metrics
 from apportion.simulating import simulate
+
+BAD_CELL = 2
+"""Exit code of a child whose input is unusable."""
 
 
 @dataclass(frozen=True)
@@ -40,41 +47,90 @@ class CellError(RuntimeError):
     """A cell's process ended without a result."""
 
 
-def run_cell_in_child(cell: Cell, path: Path) -> TrainingMetrics:
-    """Run a cell in a child process that keeps its metrics in a file, or read what is kept.
+class Cells:
+    """Runs cells in child processes, and ends those under way when told to.
 
-    Raises
-    ------
-    InstanceError
-        As the child found it.
-    CellError
-        If the child died.
+    A child ends with the end of its standard input too, so that none is left behind however this
+    process ends.
     """
-    kept = _kept(cell, path)
-    if kept is not None:
-        return kept
-    # -P: a stranger's modules in the working folder must not shadow anything
-    child = subprocess.run(
-        [sys.executable, "-P", "-m", "apportion.cell"],
-        input=json.dumps({"cell": asdict(cell), "path": str(path)}),
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if child.returncode == 2:
-        raise InstanceError(child.stderr.strip())
-    if child.returncode != 0:
-        last = (child.stderr.strip().splitlines() or ["no message"])[-1]
-        raise CellError(f"{cell.label}: the run ended with code {child.returncode}: {last}")
-    return TrainingMetrics.from_dict(read_json(path)["metrics"])
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._live: set[subprocess.Popen[str]] = set()
+        self._stopped = False
+
+    def run(self, cell: Cell, path: Path) -> TrainingMetrics:
+        """Run a cell in a child that keeps its metrics in a file, or read what is kept.
+
+        Raises
+        ------
+        InstanceError
+            As the child found it.
+        CellError
+            If the child died, or was stopped.
+        """
+        found = kept(cell, path)
+        if found is not None:
+            return found
+        with self._started(cell) as child:
+            try:
+                said = _told(child, json.dumps({"cell": asdict(cell), "path": str(path)}))
+            finally:
+                with self._lock:
+                    self._live.discard(child)
+        if child.returncode == BAD_CELL:
+            raise InstanceError(said.strip())
+        if child.returncode != 0:
+            last = (said.strip().splitlines() or ["no message"])[-1]
+            raise CellError(f"{cell.label}: the run ended with code {child.returncode}: {last}")
+        return TrainingMetrics.from_dict(read_json(path)["metrics"])
+
+    def _started(self, cell: Cell) -> subprocess.Popen[str]:
+        with self._lock:
+            if self._stopped:
+                raise CellError(f"{cell.label}: stopped")
+            # -P: a stranger's modules in the working folder must not shadow anything.
+            # A group of its own: a terminal's interrupt goes to the parent, which ends its children
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "apportion.cell"],
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                encoding="utf-8", start_new_session=True,
+            )  # fmt: skip
+            self._live.add(child)
+            return child
+
+    def stop(self) -> None:
+        """End the children under way; no further one is started."""
+        with self._lock:
+            self._stopped = True
+            for child in self._live:
+                child.kill()
 
 
-def _kept(cell: Cell, path: Path) -> TrainingMetrics | None:
-    """Read a finished cell, unless the scenario has changed since."""
-    if not path.exists():
-        return None
-    found = read_json(path)
+def _told(child: subprocess.Popen[str], text: str) -> str:
+    """Hand a child its task, wait for its end, and return what it wrote to standard error."""
+    assert child.stdin is not None
+    assert child.stderr is not None
+    with contextlib.suppress(BrokenPipeError):  # it died; its code says so
+        child.stdin.write(f"{text}\n")
+        child.stdin.flush()
+    said = child.stderr.read()
+    child.wait()
+    with contextlib.suppress(BrokenPipeError):
+        child.stdin.close()
+    return said
+
+
+def kept(cell: Cell, path: Path) -> TrainingMetrics | None:
+    """Read a finished cell, unless the scenario or the program has changed since."""
+    try:
+        found = read_json(path)
+        metrics = TrainingMetrics.from_dict(found["metrics"])
+        same = found["version"] == version("apportion")
+    except (InstanceError, LookupError, TypeError, ValueError):
+        return None  # not there, or not one of ours: the cell is run again
     world = read_scenario(cell.scenario, variant=cell.variant, seed=cell.seed)
-    same = found.get("scenario_digest") == scenario_digest(world)
-    return TrainingMetrics.from_dict(found["metrics"]) if same else None
+    return metrics if same and found.get("scenario_digest") == scenario_digest(world) else None
 
 
 def run_cell(cell: Cell, path: Path) -> None:
@@ -87,6 +143,7 @@ def run_cell(cell: Cell, path: Path) -> None:
         path,
         {
             "cell": asdict(cell),
+            "version": version("apportion"),
             "scenario_digest": scenario_digest(world),
             "metrics": training_metrics(done).as_dict(timings=True),
         },
@@ -94,14 +151,22 @@ def run_cell(cell: Cell, path: Path) -> None:
 
 
 def main() -> int:
-    """Read a cell from standard input and run it; 2 and one line on unusable input."""
-    asked = json.load(sys.stdin)
+    """Read a cell from standard input and run it; ``BAD_CELL`` and one line on unusable input."""
+    asked = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         run_cell(Cell(**asked["cell"]), Path(asked["path"]))
     except InstanceError as error:
         sys.stderr.write(f"{error}\n")
-        return 2
+        return BAD_CELL
     return 0
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of standard input: the parent is gone, or wants no answer any more."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os._exit(BAD_CELL + 1)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,18 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
+from numbers import Integral
 from pathlib import Path
+from typing import Any
 
-from apportion.cell import Cell, run_cell_in_child
+from apportion.cell import Cell, Cells
 from apportion.instances import InstanceError, Policy
 from apportion.instances.training import Scenario
 from apportion.instances.training.scenario_toml import read_scenario, variant_names
-from apportion.registry import make_policy, parameters_of, policy_from_label
+from apportion.registry import label_of, make_policy, parameters_of, policy_from_label
 from apportion.results import Labels, Table, TrainingMetrics, comparison_table, training_metrics
-from apportion.simulating import simulate
+from apportion.simulating import made_folder, simulate
+from apportion.solving import solver_of
 
 BASE = "base"
 """Name of the scenario without a variant."""
@@ -71,13 +74,17 @@ def compare(
     InstanceError
         On unusable input; nothing is run then.
     """
+    solver_of(gap, backend, 0)
+    if workers is not None and workers < 1:
+        raise InstanceError(f"compare: workers = {workers}: must be at least 1")
     if isinstance(scenario, Scenario) or not all(isinstance(one, str) for one in policies):
+        if out is not None:
+            raise InstanceError("compare: out needs a scenario file and policies by name")
         return _compare_here(scenario, policies, variants, seeds, gap, backend, done)
     labels = [str(one) for one in policies]
     cells = _cells(str(scenario), labels, variants, seeds, gap, backend)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch if out is None else out) / "cells"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = made_folder(Path(scratch if out is None else out) / "cells")
         found = _run_all(cells, folder, workers or _processors(), done)
     labelled = [
         (Labels(cell.label, cell.variant or BASE, cell.seed or 0), metrics)
@@ -94,12 +101,9 @@ def _cells(
     scenario: str, policies: Sequence[str], variants: Sequence[str] | None,
     seeds: Iterable[int] | None, gap: float, backend: str,
 ) -> list[Cell]:  # fmt: skip
-    chosen = [BASE, *variant_names(scenario)] if variants is None else list(variants)
-    for name in chosen:
-        read_scenario(scenario, variant=None if name == BASE else name)
-    grid = [None] if seeds is None else list(seeds)
-    if not policies or not grid:
-        raise InstanceError("compare: needs at least one policy and one seed")
+    chosen, grid = _chosen(scenario, variants), _grid(seeds)
+    if not policies or not chosen:
+        raise InstanceError("compare: needs at least one policy and one variant")
     cells: list[Cell] = []
     for label in policies:
         name, given = policy_from_label(label)
@@ -114,6 +118,32 @@ def _cells(
     return cells
 
 
+def _chosen(scenario: str | Path, variants: Sequence[str] | None) -> list[str]:
+    """Give the names of variants to run, all of which can be read."""
+    known = variant_names(scenario)
+    if BASE in known:
+        raise InstanceError(
+            f"{scenario}: a variant is called {BASE!r}, which names the scenario as it is;"
+            " give it another name"
+        )
+    chosen = [BASE, *known] if variants is None else list(variants)
+    for name in chosen:
+        read_scenario(scenario, variant=None if name == BASE else name)
+    return chosen
+
+
+def _grid(seeds: Iterable[int] | None) -> list[int | None]:
+    if seeds is None:
+        return [None]
+    grid: list[Any] = list(seeds)
+    for seed in grid:
+        if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
+            raise InstanceError(f"compare: seed {seed!r}: must be a whole number, not negative")
+    if not grid:
+        raise InstanceError("compare: needs at least one seed")
+    return [int(seed) for seed in grid]
+
+
 def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -123,9 +153,10 @@ def _run_all(
 ) -> list[TrainingMetrics]:
     """Run the cells that are not kept yet, a few processes at a time."""
     found: list[TrainingMetrics | None] = [None] * len(cells)
+    children = Cells()
     with ThreadPoolExecutor(max_workers=max(1, min(workers, len(cells)))) as pool:
         places = {
-            pool.submit(run_cell_in_child, cell, folder / f"{_key(cell)}.json"): at
+            pool.submit(children.run, cell, folder / f"{_key(cell)}.json"): at
             for at, cell in enumerate(cells)
         }
         try:
@@ -135,6 +166,7 @@ def _run_all(
                 if done is not None:
                     done(cells[at], metrics, count, len(cells))
         except BaseException:
+            children.stop()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [metrics for metrics in found if metrics is not None]
@@ -156,18 +188,22 @@ def _compare_here(
             raise InstanceError("compare: variants and seeds need a scenario file")
         worlds = [(BASE, 0, scenario)]
     else:
-        chosen = [BASE, *variant_names(scenario)] if variants is None else list(variants)
         worlds = [
             (v, seed or 0, read_scenario(scenario, variant=None if v == BASE else v, seed=seed))
-            for v in chosen
-            for seed in ([None] if seeds is None else list(seeds))
+            for v in _chosen(scenario, variants)
+            for seed in _grid(seeds)
         ]
+    labelled = {
+        one if isinstance(one, str) else label_of(one): (
+            make_policy(*policy_from_label(one)) if isinstance(one, str) else one
+        )
+        for one in policies
+    }
+    if len(labelled) < len(policies):
+        raise InstanceError("compare: a policy is named twice")
     rows: list[tuple[Labels, TrainingMetrics]] = []
-    for one in policies:
-        label = one if isinstance(one, str) else one.name
-        name, given = policy_from_label(one) if isinstance(one, str) else (one, {})
+    for label, chosen_policy in labelled.items():
         for variant, seed, world in worlds:
-            chosen_policy = make_policy(name, given)
             metrics = training_metrics(simulate(world, chosen_policy, gap=gap, backend=backend))
             rows.append((Labels(label, variant, seed), metrics))
             if done is not None:
