@@ -3,7 +3,8 @@
 import logging
 from importlib.metadata import version as _version
 
-from apportion.answer import Answer, read_answer
+from apportion.answer import Answer
+from apportion.answer_reading import read_answer
 from apportion.comparing import compare
 from apportion.deciding import EngineError
 from apportion.executor.training import check

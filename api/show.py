@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from rich.text import Text
@@ -45,17 +47,27 @@ def _jobs(answer: Answer) -> Table:
     shown = {name: np.asarray(column) for name, column in answer.decision.per_job.items()}
     columns = [
         Column("job", "job"), Column("gang", "gang", "count"), Column("type", "GPU type"),
-        Column("nodes", "nodes"), *(Column(name, name, "ratio") for name in shown),
+        Column("nodes", "nodes"),
+        *(Column(f"own_{name}", name, "ratio" if column.dtype.kind in "iuf" else "")
+          for name, column in shown.items()),
     ]  # fmt: skip
-    rows: list[list[str | int | float]] = []
+    rows: list[list[str | int | float | None]] = []
     for row, name in enumerate(jobs.id.tolist()):
         at = entry.get(row)
         kind = "waits" if at is None else str(cluster.types[plan.gpu_type[at]])
-        own = [float(column[row]) for column in shown.values()]
+        own = [_cell(column[row]) for column in shown.values()]
         rows.append([name, int(jobs.gang[row]), kind, ", ".join(hosts.get(row, [])), *own])
     total = int(round_.capacity.sum())
     title = f"{answer.policy}: {plan.job.size} of {len(jobs)} jobs on {int(plan.gpus.sum())} of {total} GPUs"
     return Table(title, columns, rows, list(answer.notes))
+
+
+def _cell(value: Any) -> str | int | float | None:
+    """Show one value of a policy's own columns; what is infinite is left blank."""
+    plain = value.item()
+    if isinstance(plain, bool):
+        return "yes" if plain else "no"
+    return None if isinstance(plain, float) and not math.isfinite(plain) else plain
 
 
 def _stages(answer: Answer) -> Table:

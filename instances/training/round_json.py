@@ -80,7 +80,7 @@ def round_to_dict(round_: TrainingRound) -> dict[str, Any]:
     if round_.placement.job.size:
         out["placement"] = placement_rows(round_.placement, jobs.id, cluster.nodes)
     if round_.commitments.job.size:
-        out["commitments"] = _commitment_rows(round_.commitments, jobs.id, cluster.types)
+        out["commitments"] = commitment_rows(round_.commitments, jobs.id, cluster.types)
     return out
 
 
@@ -111,7 +111,7 @@ def round_from_dict(data: object) -> TrainingRound:
         optional["placement"] = placement_from_rows(section["placement"], jobs.id, cluster.nodes)
     if "commitments" in section:
         rows = section["commitments"]
-        optional["commitments"] = _commitments_from_rows(rows, jobs.id, cluster.types)
+        optional["commitments"] = commitments_from_rows(rows, jobs.id, cluster.types)
     return TrainingRound(
         cluster=cluster, jobs=jobs, tenants=tenants, index=_index(section), **optional
     )
@@ -244,7 +244,8 @@ def columns_of(
     return columns
 
 
-def _commitment_rows(promised: Commitments, jobs: Names, types: Names) -> list[dict[str, Any]]:
+def commitment_rows(promised: Commitments, jobs: Names, types: Names) -> list[dict[str, Any]]:
+    """List reservations, one entry each; a type of null is any one type."""
     kinds = [*types.tolist(), None]  # -1, any type, finds the last entry
     columns = (
         jobs[promised.job].tolist(),
@@ -257,7 +258,8 @@ def _commitment_rows(promised: Commitments, jobs: Names, types: Names) -> list[d
     return [dict(zip(COMMITMENT_KEYS, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _commitments_from_rows(data: object, jobs: Names, types: Names) -> Commitments:
+def commitments_from_rows(data: object, jobs: Names, types: Names) -> Commitments:
+    """Read reservations; the inverse of ``commitment_rows``."""
     where = "commitments"
     defaults = {"end_s": None, "gpu_type": None, "kind": "reservation"}
     job, start, end, gpus, kind, called = columns_of(data, COMMITMENT_KEYS, where, defaults)
