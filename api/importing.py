@@ -100,6 +100,8 @@ def _philly(
     for name in ("throughputs", "gpus"):
         if given[name] is not None:
             raise InstanceError(f"import philly: --{name} does not apply")
+    if missing != "error":
+        raise InstanceError("import philly: --missing does not apply")
     return read_philly(files[0], timezone=given["timezone"], limit=limit)
 
 
@@ -107,7 +109,9 @@ def _counts(text: str) -> dict[str, int]:
     out: dict[str, int] = {}
     for part in text.split(","):
         name, sign, count = part.partition("=")
-        if not sign or not count.strip().isdigit() or not name.strip():
+        if not sign or not count.strip().isdecimal() or not name.strip():
             raise InstanceError(f"--gpus {text!r}: expected TYPE=COUNT with commas")
+        if name.strip() in out:
+            raise InstanceError(f"--gpus {text!r}: {name.strip()!r} is given twice")
         out[name.strip()] = int(count)
     return out

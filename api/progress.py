@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from apportion.cell import Cell
 from apportion.comparing import CellDone
@@ -21,10 +22,11 @@ _EVERY_S = 0.2
 @contextmanager
 def run_progress(title: str) -> Generator[RunProgress]:
     """Show the jobs a run has finished and the time it has reached."""
+    console = Console(stderr=True)
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
         TextColumn("jobs, day {task.fields[day]:.1f}"), TimeRemainingColumn(),
-        console=Console(stderr=True), transient=True,
+        console=console, transient=True, disable=not console.is_terminal,
     ) as bar:  # fmt: skip
         task = bar.add_task(title, total=None, day=0.0)
         last = 0.0
@@ -45,6 +47,6 @@ def cell_progress(title: str) -> CellDone:
     def told(cell: Cell, metrics: TrainingMetrics, count: int, total: int) -> None:
         parts = [cell.label, cell.variant or "base"]
         parts += [] if cell.seed is None else [f"seed {cell.seed}"]
-        console.print(f"{title}: {count}/{total} {', '.join(parts)}", highlight=False)
+        console.print(Text(f"{title}: {count}/{total} {', '.join(parts)}"), soft_wrap=True)
 
     return told
