@@ -19,6 +19,7 @@ from apportion.instances.columns import Ints
 from apportion.instances.memory_json import dump_memory, load_memory
 from apportion.instances.training import (
     Cluster,
+    Commitments,
     ExecutorOptions,
     Jobs,
     Scenario,
@@ -68,12 +69,15 @@ def policy_checks(policy: Policy, *, seed: int = 0) -> list[Check]:
         If the policy declares a trait that does not exist.
     """
     unknown = sorted(policy.traits - set(TRAITS))
-    assert not unknown, f"{policy.name}: unknown trait {unknown[0]!r}; known: {', '.join(TRAITS)}"
+    if unknown:
+        raise AssertionError(
+            f"{policy.name}: unknown trait {unknown[0]!r}; known: {', '.join(TRAITS)}"
+        )
     battery = _Battery(policy, seed)
     common = (
         battery.feasible, battery.incumbent, battery.empty_round, battery.single_job,
         battery.zero_capacity, battery.more_than_fits, battery.same_twice, battery.no_time,
-        battery.memory_as_text, battery.hidden_truth,
+        battery.memory_as_text, battery.kept_promises, battery.hidden_truth,
     )  # fmt: skip
     by_trait = [getattr(battery, trait) for trait in TRAITS if trait in policy.traits]
     return [(judge.__name__, judge) for judge in (*common, *by_trait)]
@@ -126,6 +130,12 @@ def _permuted(round_: TrainingRound, order: Ints) -> TrainingRound:
     return replace(round_, jobs=Jobs.of(id=jobs.id[order], **columns))
 
 
+def _require(holds: bool, otherwise: str) -> None:
+    """Raise where something does not hold: an ``assert`` that ``python -O`` keeps."""
+    if not holds:
+        raise AssertionError(otherwise)
+
+
 @dataclass(frozen=True)
 class _Battery:
     policy: Policy
@@ -142,7 +152,7 @@ class _Battery:
 
     def passes(self, round_: TrainingRound, decision: Decision) -> None:
         broken = check(round_, decision.allocation)
-        assert not broken, f"{round_}: {broken[0].message}"
+        _require(not broken, f"{round_}: {broken[0].message if broken else ''}")
 
     def feasible(self) -> None:
         for round_ in self.rounds():
@@ -160,7 +170,7 @@ class _Battery:
             jobs=Jobs.of(id=[], gang=[], work=[], throughput_per_s=np.zeros((0, 1))),
         )
         decision = self.decide(round_)
-        assert decision.allocation.job.size == 0, "a round without jobs must place nobody"
+        _require(decision.allocation.job.size == 0, "a round without jobs must place nobody")
 
     def single_job(self) -> None:
         jobs = Jobs.of(id=["one"], gang=[2], work=[600.0], throughput_per_s=[[1.0]])
@@ -173,7 +183,7 @@ class _Battery:
         )
         round_ = TrainingRound(cluster=Cluster.uniform({"only": 0}), jobs=jobs)
         decision = self.decide(round_)
-        assert decision.allocation.job.size == 0, "nobody can run without GPUs"
+        _require(decision.allocation.job.size == 0, "nobody can run without GPUs")
 
     def more_than_fits(self) -> None:
         jobs = Jobs.of(
@@ -182,13 +192,13 @@ class _Battery:
         round_ = TrainingRound(cluster=Cluster.uniform({"only": 4}), jobs=jobs)
         decision = self.decide(round_)
         self.passes(round_, decision)
-        assert any("huge" in note for note in decision.notes), "the hopeless gang is not named"
+        _require(any("huge" in note for note in decision.notes), "the hopeless gang is not named")
 
     def same_twice(self) -> None:
         for round_ in self.rounds(3):
             one, two = self.decide(round_), self.decide(round_)
-            assert one.allocation == two.allocation, f"{round_}: two calls differ"
-            assert one.objective == two.objective, f"{round_}: two objectives differ"
+            _require(one.allocation == two.allocation, f"{round_}: two calls differ")
+            _require(one.objective == two.objective, f"{round_}: two objectives differ")
 
     def no_time(self) -> None:
         for round_ in self.rounds(3):
@@ -204,44 +214,62 @@ class _Battery:
             later = replace(round_, now_s=round_.now_s + round_.duration_s)
             one = self.decide(later, memory)
             two = self.decide(later, load_memory(dump_memory(memory)))
-            assert one.allocation == two.allocation, "memory does not survive being written"
+            _require(one.allocation == two.allocation, "memory does not survive being written")
+
+    def kept_promises(self) -> None:
+        """Guaranteed leases, jobs that cannot be preempted and begun reservations stay."""
+        jobs = Jobs.of(
+            id=["leased", "pinned", "promised", "new"], gang=[2, 1, 2, 4],
+            work=[9e5, 9e5, 9e5, 60.0], throughput_per_s=[[1.0], [1.0], [1.0], [50.0]],
+            running=[True, True, False, False], previous_type=[0, 0, -1, -1],
+            held_gpus=[2, 1, 0, 0], preemptible=[True, False, True, True],
+            guaranteed=[True, False, False, False], lease_end_s=[2000.0, -1.0, -1.0, -1.0],
+        )  # fmt: skip
+        round_ = TrainingRound(
+            cluster=Cluster.uniform({"only": 6}, gpus_per_node=2), jobs=jobs, now_s=600.0,
+            commitments=Commitments.of([2], [500.0], [5000.0], [2]),
+        )  # fmt: skip
+        self.passes(round_, self.decide(round_))
+        self.passes(round_, self.policy.compile(round_, None, Budget.of(None)).incumbent())
 
     def hidden_truth(self) -> None:
         """Change what nobody can know yet: decisions before it shows must stay the same."""
-        seen = [self.seen_until(5000.0, factor) for factor in (1.0, 3.0)]
-        assert seen[0], "nothing was decided"
-        assert seen[0] == seen[1], "a decision depends on hidden truth"
+        seen = [self.seen(factor) for factor in (1.0, 3.0)]
+        shows_s = min(end_s for _, end_s in seen)
+        known = [[entry for entry in entries if entry[0] < shows_s] for entries, _ in seen]
+        _require(len(known[0]) > 1, "too few decisions fell before the truth showed")
+        _require(known[0] == known[1], "a decision depends on hidden truth")
 
-    def seen_until(self, until_s: float, factor: float) -> list[tuple[float, list[int], list[int]]]:
+    def seen(self, factor: float) -> tuple[list[tuple[float, list[int], list[int]]], float]:
+        """Decisions of a run whose jobs are truly longer than reported, and its first end."""
         rng = np.random.default_rng(self.seed + 1)
         n = 10
-        arrival = np.sort(rng.uniform(0.0, 4000.0, n))
-        work = rng.uniform(200.0, 4000.0, n)
-        arrival[-1] = until_s
-        true_work = work.copy()
-        true_work[-1] *= factor
+        work = rng.uniform(6_000.0, 20_000.0, n).round()
+        stretch = np.where(np.arange(n) % 2 == 0, factor, 1.0 + factor / 2.0)
         scenario = Scenario(
             name="truth",
             cluster=Cluster.uniform({"slow": 4, "fast": 4}, gpus_per_node=4),
             jobs=Jobs.of(
                 id=[f"j{i}" for i in range(n)], gang=rng.choice([1, 2], n), work=work,
-                throughput_per_s=rng.uniform(0.5, 3.0, (n, 2)), arrival_s=arrival,
+                throughput_per_s=rng.uniform(0.5, 3.0, (n, 2)).round(2),
+                arrival_s=np.sort(rng.uniform(0.0, 4000.0, n)).round(),
             ),
             tenants=Tenants.named("default"),
-            true_work=true_work,
-            options=ExecutorOptions(until_s=20_000.0),
+            true_work=work * stretch,
+            options=ExecutorOptions(until_s=8_000.0),
         )  # fmt: skip
         watch = _Watch(BoundPolicy(self.policy, Solver(work_limit=WORK_LIMIT)), [])
-        run(scenario, watch)
-        return [entry for entry in watch.seen if entry[0] <= until_s]
+        ends = run(scenario, watch).jobs.finish_s
+        return watch.seen, float(ends[ends >= 0].min(initial=np.inf))
 
     def compare(
         self, one: Decision, two: Decision, first: TrainingRound, second: TrainingRound
     ) -> None:
         if one.objective is not None and two.objective is not None:
             size = max(1.0, abs(one.objective))
-            assert abs(one.objective - two.objective) <= _EXACT * size, (
-                f"objective {one.objective} became {two.objective}"
+            _require(
+                abs(one.objective - two.objective) <= _EXACT * size,
+                f"objective {one.objective} became {two.objective}",
             )
             return
         places = [
@@ -253,7 +281,7 @@ class _Battery:
             }
             for asked, found in ((first, one), (second, two))
         ]
-        assert places[0] == places[1], f"placed {places[0]}, then {places[1]}"
+        _require(places[0] == places[1], f"placed {places[0]}, then {places[1]}")
 
     def permutation(self) -> None:
         rng = np.random.default_rng(self.seed)
@@ -276,9 +304,10 @@ class _Battery:
             more = self.decide(
                 replace(round_, cluster=Cluster.uniform(gpus, gpus_per_node=4))
             ).objective
-            assert base is not None, "needs an objective"
-            assert more is not None, "needs an objective"
-            assert more >= base - _EXACT * max(1.0, abs(base)), f"{base} fell to {more}"
+            if base is None or more is None:
+                raise AssertionError("needs an objective")
+            least = base - _EXACT * max(1.0, abs(base))
+            _require(more >= least, f"{base} fell to {more}")
 
     def unit_homogeneous(self) -> None:
         for round_ in self.rounds():
