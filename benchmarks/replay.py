@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib.util
+import importlib
 import os
 import resource
+import sys
 import time
 from pathlib import Path
 
@@ -56,12 +57,8 @@ def philly(path: Path, compress: float = 1.0, jobs: int | None = None) -> Scenar
 
 def decider(policy: str):
     """The small policies that the executor's tests use."""
-    spec = importlib.util.spec_from_file_location("toys", ROOT / "tests" / "executor" / "toys.py")
-    toys = importlib.util.module_from_spec(spec)
-    import sys
-
-    sys.modules["toys"] = toys
-    spec.loader.exec_module(toys)
+    sys.path.insert(0, str(ROOT / "tests" / "executor"))
+    toys = importlib.import_module("toys")
     return {"fifo": toys.Fifo, "srtf": toys.Srtf}[policy]()
 
 

@@ -136,7 +136,7 @@ class _Simulation:
         decision, missing = self._decide(view)
         counts = (len(view.jobs), len(world.running), missing)
         end_s, reasons = self._until_next(now_s, decision)
-        outcome = self._outcome(view, end_s)
+        outcome = world.state.outcome(view, end_s, world.finished(view.jobs.code))
         self.memory = self.decider.remember(self.memory, view, decision, outcome)
         gpu_s = world.ledger.close(end_s)
         self.rounds.add(view.index, (now_s, end_s), view.reasons, counts, decision, gpu_s)
@@ -153,15 +153,6 @@ class _Simulation:
         promised = self.promises.at(now_s, self.world)
         ordered = cast("tuple[Reason, ...]", tuple(r for r in REASONS if r in reasons))
         return self.world.state.show(now_s, ordered, promised, index)
-
-    def _outcome(self, view: TrainingRound, end_s: float) -> Outcome:
-        jobs = view.jobs
-        done, attained = self.world.state.amounts(jobs.code, end_s)
-        work, gpu_s = done - jobs.work_done, attained - jobs.attained_gpu_s
-        finished = self.world.finished(jobs.code)
-        for column in (work, gpu_s, finished):
-            freeze(column)
-        return Outcome(view.now_s, end_s, work, gpu_s, finished)
 
     def _watch_for_standstill(self, outcome: Outcome) -> None:
         """Stop a run in which nothing is left to happen and no work is done any more."""

@@ -7,15 +7,23 @@ the last change) and worked out when a round is shown: running on costs nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.executor.training.lazy import lazy_outcome, lazy_placement
 from apportion.executor.training.nodes import Hosts
 from apportion.instances.columns import Bools, Floats, Ints, freeze
 from apportion.instances.policy import Reason
-from apportion.instances.training import Commitments, Placement, Scenario, TrainingRound
+from apportion.instances.training import (
+    Commitments,
+    Outcome,
+    Placement,
+    Scenario,
+    TrainingRound,
+)
 
 BASE, RATE, SINCE, FIRST, LEASE_START, LEASE_END, ATTAINED, LEASE_BASE = range(8)
 """Columns of floats: work at the last change, work a second, from when on; first start; present
@@ -99,16 +107,27 @@ class State:
         freeze(column)
         self.up = column
 
-    def work_done(self, row: int, now_s: float) -> float:
-        """Work of one job."""
-        base, rate, since = self.floats[row, : SINCE + 1].tolist()
-        return base + rate * max(0.0, now_s - since)
-
     def amounts(self, rows: Ints, now_s: float) -> tuple[Floats, Floats]:
         """Work and GPU-seconds of some jobs, up to now."""
-        floats = self.floats.take(rows, axis=0)
-        held = self.ints[:, GPUS][rows]
-        return _amounts(floats, held, now_s)
+        return _amounts(self.floats.take(rows, axis=0), self.ints[:, GPUS][rows], now_s)
+
+    def outcome(self, view: TrainingRound, now_s: float, finished: Bools) -> Outcome:
+        """Tell what happened to the jobs of a round since it was shown."""
+        jobs, rows = view.jobs, view.jobs.code
+        floats, held = self.floats.take(rows, axis=0), self.ints[:, GPUS][rows]
+
+        def columns() -> dict[str, NDArray[Any]]:
+            done, attained = _amounts(floats, held, now_s)
+            out: dict[str, NDArray[Any]] = {
+                "work": done - jobs.work_done,
+                "gpu_s": attained - jobs.attained_gpu_s,
+                "finished": finished,
+            }
+            for column in out.values():
+                freeze(column)
+            return out
+
+        return lazy_outcome(view.now_s, now_s, columns)
 
     def show(
         self,
@@ -150,7 +169,7 @@ class State:
             tenants=scenario.tenants,
             reasons=reasons,
             commitments=commitments,
-            placement=HeldPlacement.lazy(held, ints[:, NODE], rows, self.split),
+            placement=lazy_placement(partial(_held, held, ints[:, NODE], rows, self.split)),
             node_up=self.up,
             index=index,
         )
@@ -184,36 +203,13 @@ def lay_out(job: Ints, node: Ints, gpus: Ints, split: Ints) -> Placement:
     return Placement(*(np.concatenate((column[one], more)) for column, more in columns))
 
 
-class HeldPlacement(Placement):
-    """GPUs held in a round, laid out when somebody looks."""
-
-    @classmethod
-    def lazy(cls, held: Ints, node: Ints, rows: Ints, split: Ints) -> HeldPlacement:
-        """Remember what to lay out.
-
-        Parameters
-        ----------
-        held, node, rows
-            GPUs held, node and scenario row of each job of the round, shape (n,).
-        split
-            As in ``State``.
-        """
-        out = object.__new__(cls)
-        out.__dict__["_parts"] = (held, node, rows, split)
-        return out
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name not in ("job", "node", "gpus"):
-                raise AttributeError(name)
-            held, node, rows, split = self.__dict__["_parts"]
-            runs = cast(Ints, np.flatnonzero(held))
-            own = np.array(split)
-            own[0] = rows.searchsorted(split[0])
-            laid = lay_out(runs, node[runs], held[runs], own)
-            for part in ("job", "node", "gpus"):
-                column = getattr(laid, part)
-                freeze(column)
-                self.__dict__[part] = column
-            return self.__dict__[name]
+def _held(held: Ints, node: Ints, rows: Ints, split: Ints) -> dict[str, Ints]:
+    """Lay out the GPUs held in a round, with its own rows instead of the scenario's."""
+    runs = cast(Ints, held.nonzero()[0])
+    own = np.array(split)
+    own[0] = rows.searchsorted(split[0])
+    laid = lay_out(runs, node[runs], held[runs], own)
+    columns = {"job": laid.job, "node": laid.node, "gpus": laid.gpus}
+    for column in columns.values():
+        freeze(column)
+    return columns

@@ -43,7 +43,6 @@ class Toy:
         return None, plan
 
     def answer(self, round_, rows, kinds=0):
-        rows = np.sort(rows)
         m = rows.size
         return Decision(
             Allocation(
@@ -62,16 +61,14 @@ class Fifo(Toy):
 
     def decide(self, round_, memory):
         jobs = round_.jobs
-        running = jobs.running
+        runs, waits = jobs.running.nonzero()[0], (~jobs.running).nonzero()[0]
         free = int(round_.capacity[0] - jobs.held_gpus.sum())
-        waits = np.flatnonzero(~running)
-        taken = waits[:0]
         if free > 0 and waits.size:
-            arrival = jobs.arrival_s[waits]
-            if (arrival[1:] < arrival[:-1]).any():
-                waits = waits[np.argsort(arrival, kind="stable")]
+            waits = waits[np.argsort(jobs.arrival_s[waits], kind="stable")]
             taken = greedy(waits, jobs.gang, free, strict=self.strict)
-        return self.answer(round_, np.concatenate([np.flatnonzero(running), taken]))
+            runs = np.concatenate((runs, taken))
+            runs.sort()
+        return self.answer(round_, runs)
 
 
 @dataclass
@@ -81,4 +78,6 @@ class Srtf(Toy):
     def decide(self, round_, memory):
         jobs = round_.jobs
         order = np.argsort(jobs.work - jobs.work_done, kind="stable")
-        return self.answer(round_, greedy(order, jobs.gang, int(round_.capacity[0])))
+        taken = greedy(order, jobs.gang, int(round_.capacity[0]))
+        taken.sort()
+        return self.answer(round_, taken)
