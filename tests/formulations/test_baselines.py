@@ -195,7 +195,13 @@ def test_a_reservation_that_may_lie_anywhere_leaves_room_for_one_that_may_not(
     promised = Commitments.of([0, 1], [0.0, 0.0], [1e6, 1e6], [2, 2], [-1, 1])
     round_ = lab.build([[1.0, 2.0]] * 2, [10.0] * 2, [2] * 2, [2, 2], commitments=promised)
     assert runs(decide(policy, round_)) == {0: 0, 1: 1}
-    # the larger one first: only type 1 has room for it
+    # two small ones that prefer different types would leave no type whole for the large one
+    promised = Commitments.of([0, 1, 2], [0.0] * 3, [1e6] * 3, [1, 1, 3])
+    round_ = lab.build(
+        [[1.0, 2.0], [2.0, 1.0], [1.0, 2.0]], [10.0] * 3, [1, 1, 3], [3, 3], commitments=promised
+    )
+    assert runs(decide(policy, round_)) == {0: 0, 1: 0, 2: 1}
+    # only type 1 has room for the larger one
     promised = Commitments.of([0, 1], [0.0, 0.0], [1e6, 1e6], [2, 3], [-1, -1])
     round_ = lab.build([[1.0, 2.0]] * 2, [10.0] * 2, [2, 3], [2, 3], commitments=promised)
     assert runs(decide(policy, round_)) == {0: 0, 1: 1}

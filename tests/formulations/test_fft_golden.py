@@ -142,8 +142,10 @@ def test_tau_is_estimated_anew_when_jobs_arrive_or_leave(lab: Any) -> None:
         later = lab.build([[3.0]] * n, [12.0] * n, [1] * n, [2], t=2, names=names)
         owed = policy.compile(later, memory, Budget.of(None)).owed
         assert owed.fair_per_s == pytest.approx([fair[n]] * n)
-    # the same jobs in another order: nothing is estimated, everything goes with its job
+    # the same jobs, in any order: nothing is estimated, everything goes with its job
     memory = {**memory, "fair_per_s": np.array([7.0, 8.0]), "rho": np.array([0.1, 0.2])}
+    same = lab.build([[9.0]] * 2, [12.0] * 2, [1, 1], [2], t=2)
+    assert policy.compile(same, memory, Budget.of(None)).owed.fair_per_s.tolist() == [7.0, 8.0]
     turned = lab.build([[3.0]] * 2, [12.0] * 2, [1, 1], [2], t=2, names=["job-1", "job-0"])
     owed = policy.compile(turned, memory, Budget.of(None)).owed
     assert owed.fair_per_s.tolist() == [8.0, 7.0]

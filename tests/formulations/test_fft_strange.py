@@ -283,6 +283,15 @@ def test_stages_say_who_answered(lab: Any) -> None:
     assert lab.decide(case).stages[-1].name in ("core", "repair")
 
 
+def test_nothing_is_solved_to_learn_that_everybody_or_everything_is_placed(lab: Any) -> None:
+    """The greedy plan reaches the smaller of GPUs and GPUs asked for; else it has to be asked."""
+    for gangs, gpus, asked in (([1, 2], 9, False), ([2, 2, 2], 4, False), ([2, 2], 3, True)):
+        n = len(gangs)
+        round_ = lab.build([[1.0]] * n, [5.0] * n, gangs, [gpus])
+        decision = lab.decide(lab.case(round_, (0.0,) * n))
+        assert any(stage.name == "most_gpus" for stage in decision.stages) is asked
+
+
 def test_the_same_round_gives_the_same_decision(lab: Any) -> None:
     case = large_case(lab, n=400, k=4, gpus=100)
     one, two = lab.decide(case, gap=1e-4), lab.decide(case, gap=1e-4)
