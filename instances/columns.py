@@ -161,6 +161,31 @@ def finite(array: Floats, where: str, ids: Names | None = None) -> None:
     require(array, np.isfinite(array), where, "must be finite", ids)
 
 
+LARGEST = 1e15
+"""Numbers beyond it cannot be told from one another in sums, and solvers refuse them."""
+
+SMALLEST = 1e-15
+"""Amounts of work and speeds below it make ratios beyond ``LARGEST``."""
+
+
+def sized(array: Floats, where: str, ids: Names | None = None, *, ratio: bool = False) -> None:
+    """Refuse infinities and numbers beyond ``LARGEST``.
+
+    Parameters
+    ----------
+    array, where, ids
+        As in ``require``.
+    ratio
+        True: the numbers divide or are divided, so that those below ``SMALLEST`` other than zero
+        are refused too.
+    """
+    finite(array, where, ids)
+    require(array, np.abs(array) <= LARGEST, where, f"must not be beyond {LARGEST:g}", ids)
+    if ratio:
+        good = (array == 0) | (np.abs(array) >= SMALLEST)
+        require(array, good, where, f"is closer to zero than {SMALLEST:g}", ids)
+
+
 def ragged(offsets: object, values: object, where: str, count: int) -> tuple[Ints, Floats]:
     """Check a ragged column: ``count + 1`` offsets that rise from 0 to the number of values."""
     starts = ints(offsets, f"{where}_offsets", (count + 1,))

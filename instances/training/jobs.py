@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from apportion.instances.columns import (
+    LARGEST,
     Bools,
     Floats,
     Ints,
     Names,
     bools,
     equal_columns,
-    finite,
     floats,
     freeze,
     ints,
     names,
     ragged,
     require,
+    sized,
 )
 from apportion.instances.errors import InstanceError, nearest
 
@@ -270,7 +271,7 @@ class Jobs:
                 f"jobs.throughput_per_s has shape {table.shape},"
                 f" expected ({n}, GPU types): one row for each job"
             )
-        finite(table, "jobs.throughput_per_s", self.id)
+        sized(table, "jobs.throughput_per_s", self.id, ratio=True)
         require(table, table >= 0, "jobs.throughput_per_s", "must not be negative", self.id)
         put("throughput_per_s", table)
         for name, column in COLUMNS.items():
@@ -313,6 +314,8 @@ class Jobs:
         match column.kind:
             case "int":
                 out: Any = ints(given, where, (n,))
+                if name != "code":
+                    require(out, out <= LARGEST, where, f"must not be beyond {LARGEST:g}", self.id)
             case "bool":
                 out = bools(given, where, (n,))
             case "name":
@@ -320,7 +323,7 @@ class Jobs:
             case _:
                 out = floats(given, where, (n,))
                 if name not in INFINITE:
-                    finite(out, where, self.id)
+                    sized(out, where, self.id, ratio=name == "work")
         if column.rule:
             require(out, column.good(out), where, column.rule, self.id)
         return out
@@ -336,7 +339,7 @@ class Jobs:
         for part in parts:
             values = self.__dict__[part]
             starts, flat = ragged(offsets, [] if values is None else values, f"jobs.{part}", n)
-            finite(flat, f"jobs.{part}")
+            sized(flat, f"jobs.{part}")
             put(f"{name}_offsets", starts)
             put(part, flat)
 

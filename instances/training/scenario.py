@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from apportion.instances.columns import Floats, finite, floats, require
+from apportion.instances.columns import Floats, floats, require, sized
 from apportion.instances.errors import InstanceError
 from apportion.instances.training.cluster import Cluster
 from apportion.instances.training.jobs import Jobs
@@ -125,13 +125,13 @@ class Scenario:
         if self.true_work is not None:
             column = floats(self.true_work, "scenario.true_work", (n,))
             require(column, column > 0, "scenario.true_work", "must be positive", self.jobs.id)
-            finite(column, "scenario.true_work", self.jobs.id)
+            sized(column, "scenario.true_work", self.jobs.id, ratio=True)
             put("true_work", column)
         if self.true_throughput_per_s is not None:
             where = "scenario.true_throughput_per_s"
             column = floats(self.true_throughput_per_s, where, (n, k))
             require(column, column >= 0, where, "must not be negative", self.jobs.id)
-            finite(column, where, self.jobs.id)
+            sized(column, where, self.jobs.id, ratio=True)
             put("true_throughput_per_s", column)
         nodes = self.cluster.nodes.size
         for failure in self.options.failures:

@@ -32,8 +32,8 @@ pytestmark = pytest.mark.quick
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=6)
 NAMES = TEXT.filter(bool)
-POSITIVE = st.floats(1e-300, 1e300)
-AMOUNT = st.floats(0, 1e300)
+POSITIVE = st.floats(1e-15, 1e15)
+AMOUNT = st.one_of(st.just(0.0), st.floats(1e-15, 1e15))
 
 
 def unique(count: int) -> st.SearchStrategy[list[str]]:
@@ -69,11 +69,13 @@ def value(name: str, types: int) -> st.SearchStrategy[Any]:
         case "name":
             return TEXT
         case "int":
-            high = types - 1 if name == "previous_type" else 2**62
-            return st.integers(int(max(column.least, -(2**62))), high)
+            high = types - 1 if name == "previous_type" else 10**15
+            return st.integers(int(max(column.least, -(10**15))), high)
         case _:
-            low = -1e300 if column.least == -np.inf else column.least
-            high = min(column.most, 1e300)
+            if name == "work":
+                return POSITIVE
+            low = max(column.least, -1e15)
+            high = min(column.most, 1e15)
             usual = st.floats(low, high, exclude_min=column.above)
             return st.one_of(usual, st.just(np.inf)) if name in INFINITE else usual
 
