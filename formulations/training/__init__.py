@@ -1,7 +1,24 @@
-"""Policies for training clusters."""
+"""Policies for training clusters, and what a new one can stand on."""
 
 from apportion.formulations.training.baselines import FIFO, SRTF
+from apportion.formulations.training.classes import Classes, identical_rows
 from apportion.formulations.training.fft import FFT
 from apportion.formulations.training.fft_program import FFTProgram
+from apportion.formulations.training.greedy import fill
+from apportion.formulations.training.pinned import Pinned, pinned
+from apportion.formulations.training.plain import PlainProgram, joined, notes_on_hopeless
 
-__all__ = ["FFT", "FIFO", "SRTF", "FFTProgram"]
+__all__ = [
+    "FFT",
+    "FIFO",
+    "SRTF",
+    "Classes",
+    "FFTProgram",
+    "Pinned",
+    "PlainProgram",
+    "fill",
+    "identical_rows",
+    "joined",
+    "notes_on_hopeless",
+    "pinned",
+]

@@ -8,6 +8,7 @@ from apportion.instances.training.answer_json import (
     outcome_to_dict,
 )
 from apportion.instances.training.cluster import Cluster
+from apportion.instances.training.following import round_after
 from apportion.instances.training.frames import from_frame, to_frame
 from apportion.instances.training.gavel import read_gavel
 from apportion.instances.training.generate import Generator, generate_jobs
@@ -54,6 +55,7 @@ __all__ = [
     "read_philly",
     "read_round",
     "read_scenario",
+    "round_after",
     "round_from_dict",
     "round_to_dict",
     "to_frame",

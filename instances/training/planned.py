@@ -66,4 +66,5 @@ def planned_outcome(
     work[rows] = done
     gpu_s[rows] = allocation.gpus * np.minimum(held, stall + needed)
     finished[rows] = (done >= left) & (rate > 0)
+    work[allocation.lost_job] -= allocation.lost_work
     return Outcome(round_.now_s, end, work, gpu_s, finished, assumed=True)
