@@ -4,7 +4,8 @@ usage: python benchmarks/replay.py [--policy fifo|srtf] [--compress 6.5] [--jobs
 
 The table (``philly_jobs.csv.gz``) is looked for under APPORTION_DATA, by default in
 ``../shared/data`` beside the checkout. Prints CPU seconds of the run (the policy's own work and
-the checker included, reading the table not), rounds, and the peak memory of the process.
+the checker included, reading the table not), beside a yardstick loop timed around it, rounds, and the
+peak memory of the process.
 """
 
 from __future__ import annotations
@@ -62,6 +63,14 @@ def decider(policy: str):
     return {"fifo": toys.Fifo, "srtf": toys.Srtf}[policy]()
 
 
+def yardstick() -> float:
+    """CPU seconds of a plain loop, so that runs on a busy or another machine can be compared."""
+    began, total = time.process_time(), 0
+    for number in range(10_000_000):
+        total += number & 7
+    return time.process_time() - began
+
+
 def main() -> None:
     data = Path(os.environ.get("APPORTION_DATA", ROOT.parent / "shared" / "data"))
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -72,13 +81,16 @@ def main() -> None:
     given = parser.parse_args()
     scenario = philly(given.table, given.compress, given.jobs)
     gc.collect()
+    loop = yardstick()
     began = time.process_time()
     done = run(scenario, decider(given.policy), policy=given.policy)
     spent = time.process_time() - began
+    loop = (loop + yardstick()) / 2
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     rounds = done.rounds
     print(
-        f"{given.policy} x{given.compress:g}: {spent:.2f} CPU s, {rounds.index.size} rounds,"
+        f"{given.policy} x{given.compress:g}: {spent:.2f} CPU s ({spent / loop:.1f} times a loop of"
+        f" ten million additions, {loop:.2f} s), {rounds.index.size} rounds,"
         f" {len(scenario.jobs)} jobs, {int(done.jobs.preemptions.sum())} preemptions,"
         f" {rounds.active.mean():.0f} active and {rounds.running.mean():.0f} running on average,"
         f" peak {peak:.0f} MiB"
