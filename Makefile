@@ -76,7 +76,7 @@ $(READY): pyproject.toml $(LOCK)
 # The other Pythons get what the tests need and no more.
 .venv-%/ready: pyproject.toml $(wildcard locks/*.txt)
 	@echo "setting up .venv-$*" >&2
-	@python=$$(.ci/pythons $*) && "$$python" -m venv --clear .venv-$*
+	@test -x .venv-$*/bin/python$* || "$$(.ci/pythons $* || echo false)" -m venv --clear .venv-$*
 	@.venv-$*/bin/python $(INSTALL) -c locks/py$(subst .,,$*).txt setuptools
 	@.venv-$*/bin/python $(INSTALL) -c locks/py$(subst .,,$*).txt --no-build-isolation -e '.[test]'
 	@touch $@
