@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from importlib.util import find_spec
@@ -76,6 +77,10 @@ class Request:
         Deterministic work after which to stop, in the back end's own unit; ``None`` for no limit.
     start
         A point to start from, shape (columns,); back ends that cannot use one ignore it.
+    on_incumbent
+        Told of every better point that a MILP search finds, and of the lower bound at that moment,
+        in the sense of :class:`RawResult`. Called from the search's own thread, by those back
+        ends that can (HiGHS and CP-SAT).
     """
 
     budget: Budget
@@ -84,6 +89,7 @@ class Request:
     threads: int = 1
     work_limit: float | None = None
     start: FloatArray | None = None
+    on_incumbent: Callable[[FloatArray, float | None], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,6 +177,23 @@ def run_backend(solver: Backend, model: Model, request: Request) -> RawResult:
         return RawResult(Claim.FAILED, message=f"{type(error).__name__}: {error}")
     _log.debug("%s on %s: %s, %s (%s)", solver.name, model.name, raw.claim, raw.stop, raw.message)
     return raw
+
+
+def too_late(request: Request, model: Model, s_per_nonzero: float) -> RawResult | None:
+    """Nothing, where the time left does not even hand the model over; else ``None``.
+
+    Parameters
+    ----------
+    request
+        Its budget counts.
+    model
+        The model to hand over.
+    s_per_nonzero
+        What handing over costs the back end.
+    """
+    if request.budget.left_s() > s_per_nonzero * model.values.size:
+        return None
+    return RawResult(Claim.NOTHING, Stop.TIME, message="no time to hand the model over")
 
 
 def installed(module: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from apportion.solver.arrays import FloatArray
-from apportion.solver.backend import Claim, RawResult, Request, why_stopped
+from apportion.solver.backend import Claim, RawResult, Request, Stop, why_stopped
 from apportion.solver.model import Model
 from apportion.solver.tolerances import LARGEST_BOUND
 
@@ -17,7 +17,13 @@ _MODULE = "ortools.linear_solver.python.model_builder_helper"
 
 
 def solve_bulk(
-    model: Model, request: Request, kind: str, parameters: str, *, duals: bool
+    model: Model,
+    request: Request,
+    kind: str,
+    parameters: str,
+    *,
+    duals: bool,
+    reserve_s: float = 0.0,
 ) -> RawResult:
     """Minimise the first objective of ``model``.
 
@@ -33,15 +39,21 @@ def solve_bulk(
         Options in the solver's own text form.
     duals
         Whether the solver gives duals of LPs.
+    reserve_s
+        What the solver needs after its time limit, to take the model apart.
     """
     helper: Any = importlib.import_module(_MODULE)
     solver = helper.ModelSolverHelper(kind)
     solver.enable_output(False)
     solver.set_solver_specific_parameters(parameters)
-    left_s = request.budget.left_s()
+    program = _filled(helper, model, request.start)
+    left_s = request.budget.left_s() - reserve_s
+    if left_s <= 0.0:
+        # read as no limit by some
+        return RawResult(Claim.NOTHING, Stop.TIME, message="no time left")
     if math.isfinite(left_s):
         solver.set_time_limit_in_seconds(left_s)
-    solver.solve(_filled(helper, model, request.start))
+    solver.solve(program)
     return _read(helper, solver, request, duals=duals and model.is_lp)
 
 
