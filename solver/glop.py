@@ -16,12 +16,20 @@ _SEED_RANGE = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Glop:
-    """GLOP."""
+    """GLOP.
+
+    Parameters
+    ----------
+    dual
+        Dual simplex from the start, instead of primal.
+    """
+
+    dual: bool = False
 
     @property
     def name(self) -> str:
         """Name in the registry."""
-        return "glop"
+        return "glop-dual" if self.dual else "glop"
 
     @property
     def capabilities(self) -> Capabilities:
@@ -42,6 +50,8 @@ class Glop:
         """
         require_lp("GLOP", model)
         options = [f"random_seed: {request.seed % _SEED_RANGE}"]
+        if self.dual:
+            options.append("use_dual_simplex: true")
         if request.work_limit is not None:
             options.append(f"max_number_of_iterations: {int(request.work_limit)}")
         return solve_bulk(model, request, "GLOP", "\n".join(options), duals=True)

@@ -12,17 +12,20 @@ from apportion.solver.cpsat import CpSat
 from apportion.solver.errors import ModelError
 from apportion.solver.glop import Glop
 from apportion.solver.highs import Highs
+from apportion.solver.pdlp import Pdlp
 from apportion.solver.scip import Scip
 
 BACKENDS: Mapping[str, Callable[[], Backend]] = MappingProxyType(
     {
         "glop": Glop,
+        "glop-dual": partial(Glop, dual=True),
         "highs": Highs,
         "highs-ipm": partial(Highs, algorithm="ipm"),
         "highs-simplex": partial(Highs, algorithm="simplex"),
         "scip": Scip,
         "cpsat": CpSat,
         "cbc": Cbc,
+        "pdlp": Pdlp,
     }
 )
 """A factory per name."""
