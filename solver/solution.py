@@ -36,6 +36,9 @@ class Solution:
         Whether a wall-clock limit stopped the search, so that a second run may differ.
     message
         A sentence for people.
+    skipped
+        Back ends that were to come first but were missing, refused the model or broke down, each
+        with the reason.
     duals
         For LPs: change of the last objective, as stated, per unit by which a row's binding side is
         raised, shape (rows,). More capacity in a ``<=`` row has a negative dual in a minimisation
@@ -53,6 +56,7 @@ class Solution:
     work: float | None = None
     time_limited: bool = False
     message: str = ""
+    skipped: tuple[str, ...] = ()
     duals: FloatArray | None = field(default=None, repr=False)
     reduced_costs: FloatArray | None = field(default=None, repr=False)
 

@@ -14,10 +14,11 @@ from numpy.typing import ArrayLike
 from apportion.solver.arrays import FloatArray, floats
 from apportion.solver.backend import Backend, Claim, Request, Stop
 from apportion.solver.budget import Budget
-from apportion.solver.choose import automatic
+from apportion.solver.chain import Chain
 from apportion.solver.errors import ModelError
 from apportion.solver.lexicographic import solve_in_order
 from apportion.solver.model import Model
+from apportion.solver.portfolio import rule_for
 from apportion.solver.recheck import check_point
 from apportion.solver.registry import backend
 from apportion.solver.solution import Solution
@@ -37,7 +38,9 @@ class Solver:
     gap
         Relative gap at which an objective counts as optimal.
     backend
-        Name of a back end, or ``"auto"`` to choose by class and size of the model.
+        Name of a back end, or ``"auto"`` to choose by class and size of the model from the table
+        in :mod:`apportion.solver.portfolio`. There, one that is missing or fails is skipped with a
+        warning and the next one is tried; one asked for by name has no substitute.
     seed
         Seed of the back end's random choices.
     threads
@@ -106,16 +109,22 @@ class Solver:
         ModelError
             If the warm start has the wrong shape or is not finite.
         UnsupportedModelError
-            If the chosen back end refuses the model's class.
+            If a back end asked for by name refuses the model's class.
         """
         started = time.perf_counter()
         start = _start(model, warm_start)
-        solver = automatic(model) if self.backend == "auto" else backend(self.backend)
+        solver = self._chosen(model)
         if model.column_count == 0:
             return _empty(model, solver, started)
         incumbent = None if start is None else check_point(model, start)[0]
         stages = solve_in_order(model, solver, self._request(budget, start), incumbent)
         return _solution(model, solver, stages, time.perf_counter() - started)
+
+    def _chosen(self, model: Model) -> Backend:
+        """The back end asked for by name, or those that the portfolio has for such a model."""
+        if self.backend == "auto":
+            return Chain(rule_for(model).use)
+        return backend(self.backend)
 
     def _request(self, budget: Budget, start: FloatArray | None) -> Request:
         return Request(
@@ -183,6 +192,7 @@ def _solution(
         work=sum(works) if len(works) == len(stages) else None,
         time_limited=not complete or any(stage.raw.stop is Stop.TIME for stage in stages),
         message=last.message,
+        skipped=tuple(solver.skipped) if isinstance(solver, Chain) else (),
         duals=duals,
         reduced_costs=reduced_costs,
     )

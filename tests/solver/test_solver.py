@@ -19,7 +19,6 @@ from apportion.solver import (
     available_backends,
 )
 from apportion.solver.backend import Request
-from apportion.solver.choose import SMALL_LP_NONZEROS, automatic
 
 pytestmark = pytest.mark.quick
 
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.quick
         ({"threads": 0}, "threads = 0"),
         ({"work_limit": 0}, "work_limit = 0"),
         ({"work_limit": math.nan}, "work_limit = nan"),
-        ({"backend": "cplex"}, "back end 'cplex': known are glop, highs"),
+        ({"backend": "cplex"}, "back end 'cplex': known are glop, glop-dual"),
     ],
 )
 def test_parameters_out_of_range_are_refused(parameters, message):
@@ -50,15 +49,6 @@ def test_the_solver_is_a_value_and_a_context_manager(dense_model, minute):
     with Solver(seed=3) as solver:
         assert solver == Solver(seed=3)
         assert solver.solve(dense_model(cost=[1.0]), budget=minute).objective == 0.0
-
-
-def test_auto_goes_by_class_and_size(dense_model):
-    small = dense_model(rows=[[1, 1]], row_upper=1, cost=[1, 1])
-    assert automatic(small).name == "glop"
-    assert automatic(dense_model(cost=[1, 1], integer=True)).name == "highs"
-    wide = np.ones((2, SMALL_LP_NONZEROS // 2 + 1))
-    large = dense_model(rows=wide, row_upper=1, cost=wide[0])
-    assert automatic(large).name == "highs-ipm"
 
 
 def test_an_empty_model_has_one_point(minute):

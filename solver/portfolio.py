@@ -1,0 +1,163 @@
+"""Which back ends ``backend="auto"`` means: a table to read and to change.
+
+The first rule that fits a model gives the back ends to try, in order. Figures are CPU seconds on 2
+cores. Placement here means that, apart from a few long rows, no column is in two rows, as where
+jobs pick at most one type and types have capacities. Simplex is at its best there, and at its
+worst on contended fairness, where jobs are tied to a common level by rows of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from apportion.solver.backend import Backend
+from apportion.solver.cbc import Cbc
+from apportion.solver.cpsat import CpSat
+from apportion.solver.glop import Glop
+from apportion.solver.highs import Highs
+from apportion.solver.model import Model
+from apportion.solver.scip import Scip
+
+Kind: TypeAlias = Literal["lp", "milp", "whole"]
+"""Linear; with integer columns; with nothing but integer columns and whole numbers as data."""
+
+LONG_ROW = 8.0
+"""A row with so many times the median row's entries is long: it links, and does not pick."""
+
+FEW_ROWS = 0.1
+"""Largest part of the rows that may be long for a model to count as placement."""
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """What the rules look at."""
+
+    model: Model
+
+    @cached_property
+    def kind(self) -> Kind:
+        """Class of the model."""
+        if self.model.is_lp:
+            return "lp"
+        return "whole" if self.model.integer.all() and _whole_data(self.model) else "milp"
+
+    @property
+    def nonzeros(self) -> int:
+        """Entries of the matrix."""
+        return self.model.values.size
+
+    @cached_property
+    def placement(self) -> bool:
+        """Whether no column is in two rows, a few long rows aside."""
+        lengths = np.diff(self.model.indptr)
+        if not lengths.size:
+            return False
+        long_row = lengths > LONG_ROW * max(1.0, float(np.median(lengths)))
+        if not long_row.any() or long_row.sum() > FEW_ROWS * lengths.size:
+            return False
+        short = self.model.indices[~long_row[self.model.row_of_entry]]
+        return int(np.bincount(short).max(initial=0)) <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the table.
+
+    Attributes
+    ----------
+    name
+        Name of the case.
+    kinds
+        Classes of models it is for.
+    use
+        Back ends with their options, in the order in which they are tried.
+    reason
+        What was measured.
+    most_nonzeros
+        Largest model it is for.
+    placement
+        ``True``: for placement only.
+    """
+
+    name: str
+    kinds: tuple[Kind, ...]
+    use: tuple[Backend, ...] = field(repr=False)
+    reason: str
+    most_nonzeros: float = math.inf
+    placement: bool = False
+
+    def fits(self, features: Features) -> bool:
+        """Whether the rule is for such a model."""
+        return (
+            features.kind in self.kinds
+            and features.nonzeros <= self.most_nonzeros
+            and (not self.placement or features.placement)
+        )
+
+
+PORTFOLIO: tuple[Rule, ...] = (
+    Rule(
+        "small LP",
+        ("lp",),
+        use=(Glop(), Highs("simplex"), Cbc()),
+        most_nonzeros=20_000,
+        reason="GLOP and HiGHS simplex tie up to 1024 jobs x 6 types (.049 and .038); GLOP starts"
+        " faster, and is ahead on placement 1000 x 8 (.024, .039; interior point .051)",
+    ),
+    Rule(
+        "placement LP",
+        ("lp",),
+        use=(Glop(dual=True), Highs("simplex"), Highs("ipm")),
+        placement=True,
+        reason="4000 x 8: GLOP dual .037, primal .075, HiGHS simplex .12 to .16, interior point .18"
+        " to .27; 16384 x 8: .32, .38, 1.45, 1.34; 16384 x 12 of 64: .79, 1.6, 1.5, 2.7",
+    ),
+    Rule(
+        "contended LP",
+        ("lp",),
+        use=(Highs("ipm"), Glop(), Highs("simplex")),
+        reason="max-min at 20 % capacity, 4096 x 6: interior point with crossover .56, GLOP .71,"
+        " HiGHS simplex 2.8; 16384 x 6: 4.8, unfinished, 82",
+    ),
+    Rule(
+        "MILP",
+        ("milp", "whole"),
+        use=(Highs(), Scip(), Cbc()),
+        most_nonzeros=60_000,
+        reason="leases 200 x 24 to 1e-3: HiGHS .66, SCIP 1.2, CBC 3.5; choice of 20 for 200 jobs:"
+        " .17, .35, .47, CP-SAT .31; for 1000 jobs all take 2.2 to 3.0",
+    ),
+    Rule(
+        "large placement in whole numbers",
+        ("whole",),
+        use=(CpSat(), Highs(), Cbc()),
+        placement=True,
+        reason="choice of 20 for 5000 jobs: CP-SAT has a plan after 3.2 and the optimum after 7.6"
+        " a thread, CBC after 13.5 and 17.6, HiGHS after 20.5 and 32.8, SCIP no good one",
+    ),
+    Rule(
+        "large MILP",
+        ("milp", "whole"),
+        use=(Highs(), Scip(), Cbc()),
+        reason="leases 800 x 48 to 1e-3: SCIP 8.8, HiGHS 11.4 (first plan 1.65 and .26), CBC and"
+        " CP-SAT not within the limit; choice of 29 for 2048 jobs: HiGHS 3.9, SCIP 6.9, CBC 11.5",
+    ),
+)
+"""The rules, in the order in which they are looked at; the last ones leave no model without."""
+
+
+def rule_for(model: Model) -> Rule:
+    """First rule of :data:`PORTFOLIO` that fits a model."""
+    features = Features(model)
+    return next(rule for rule in PORTFOLIO if rule.fits(features))
+
+
+def _whole_data(model: Model) -> bool:
+    sides = (side[np.isfinite(side)] for side in (model.row_lower, model.row_upper))
+    arrays = (model.values, *(objective.cost for objective in model.objectives), *sides)
+    return all(bool((array == np.rint(array)).all()) for array in arrays)
