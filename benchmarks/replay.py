@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib
 import os
 import resource
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from apportion import FIFO, SRTF
+from apportion.deciding import BoundPolicy
 from apportion.executor.training import run
 from apportion.instances.training import Cluster, ExecutorOptions, Jobs, Scenario, Tenants
+from apportion.solver import Solver
 
 ROOT = Path(__file__).resolve().parents[1]
 NODES, LAST = 311, 2
@@ -56,11 +57,9 @@ def philly(path: Path, compress: float = 1.0, jobs: int | None = None) -> Scenar
     )  # fmt: skip
 
 
-def decider(policy: str):
-    """The small policies that the executor's tests use."""
-    sys.path.insert(0, str(ROOT / "tests" / "executor"))
-    toys = importlib.import_module("toys")
-    return {"fifo": toys.Fifo, "srtf": toys.Srtf}[policy]()
+def decider(policy: str) -> BoundPolicy:
+    """The policy as any run uses it."""
+    return BoundPolicy({"fifo": FIFO(), "srtf": SRTF()}[policy], Solver())
 
 
 def yardstick() -> float:

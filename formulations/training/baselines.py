@@ -87,16 +87,24 @@ class FIFO:
             type_of_job[keeps], weights=jobs.held_gpus[keeps], minlength=held.free.size
         ).astype(np.int64)
         gpus = np.where(type_of_job >= 0, jobs.held_gpus, jobs.gang)
-        waits = np.flatnonzero((type_of_job < 0) & held.open & round_.eligible.any(axis=1))
-        if waits.size and free.any():
-            order = waits[np.lexsort((jobs.code[waits], jobs.arrival_s[waits]))]
-            started = fill(order, _fastest(round_), jobs.gang, free, strict=self.strict)
+        if free.any() and keeps.size < len(jobs):
+            waits = np.flatnonzero((type_of_job < 0) & held.open & round_.startable)
+            started = self._start(round_, waits, free)
             type_of_job = np.maximum(type_of_job, started)
         return Decision(
             joined(held, type_of_job, gpus),
             next_decision_s=np.inf,
             notes=notes_on_hopeless(round_),
         )
+
+    def _start(self, round_: TrainingRound, waits: Ints, free: Ints) -> Ints:
+        """Type on which each of the waiting jobs starts, ``NOWHERE`` for the others."""
+        jobs = round_.jobs
+        order = waits[np.lexsort((jobs.code[waits], jobs.arrival_s[waits]))]
+        if self.strict:
+            # every gang needs a GPU, so that no later job can start
+            order = order[: int(free.sum())]
+        return fill(order, _fastest(round_), jobs.gang, free, strict=self.strict)
 
     def remember(
         self, memory: Any, round_: TrainingRound, decision: Decision, outcome: Any
@@ -127,7 +135,7 @@ class SRTF:
     def _decide(self, round_: TrainingRound) -> Decision:
         jobs = round_.jobs
         held = pinned(round_)
-        able = np.flatnonzero(held.open & round_.eligible.any(axis=1))
+        able = np.flatnonzero(held.open & round_.startable)
         score = _fastest(round_)
         left = np.maximum(jobs.work[able] - jobs.work_done[able], 0.0)
         best = np.max(np.where(round_.eligible[able], jobs.throughput_per_s[able], 0.0), axis=1)

@@ -30,7 +30,15 @@ def joined(
     lease_end_s
         End of the chosen leases.
     """
-    chosen = np.flatnonzero(type_of_job >= 0)
+    chosen = (type_of_job >= 0).nonzero()[0]
+    if not pinned.job.size:
+        return Allocation(
+            job=chosen,
+            gpu_type=type_of_job[chosen],
+            gpus=gpus[chosen],
+            lease_end_s=np.full(chosen.size, lease_end_s),
+            guaranteed=np.zeros(chosen.size, dtype=np.bool_),
+        )
     job = np.concatenate((pinned.job, chosen))
     order = np.argsort(job, kind="stable")
     ends = np.full(chosen.size, lease_end_s)
@@ -46,7 +54,7 @@ def joined(
 
 def notes_on_hopeless(round_: TrainingRound) -> tuple[str, ...]:
     """Tell, one line each, which jobs can never start in this round and why."""
-    if round_.eligible.any(axis=1).all():
+    if round_.startable.all():
         return ()
     return tuple(
         f"job {str(round_.jobs.id[row])!r} can never start: {reason}"

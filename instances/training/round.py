@@ -188,6 +188,13 @@ class TrainingRound:
         freeze(out)
         return out
 
+    @cached_property
+    def startable(self) -> Bools:
+        """Jobs that some type could start in this round, shape (n,)."""
+        out = self.eligible[:, 0] if self.eligible.shape[1] == 1 else self.eligible.any(axis=1)
+        freeze(out)
+        return out
+
     def __repr__(self) -> str:
         return (
             f"TrainingRound(now_s={self.now_s:g}, {len(self.jobs)} jobs,"
@@ -228,7 +235,7 @@ def never_fits(round_: TrainingRound) -> list[tuple[int, str]]:
         A gang larger than every type in service that it runs on, a model larger than the memory
         of every such type, or no type with a throughput.
     """
-    hopeless = np.flatnonzero(~round_.eligible.any(axis=1))
+    hopeless = np.flatnonzero(~round_.startable)
     jobs, capacity = round_.jobs, round_.capacity
     out: list[tuple[int, str]] = []
     for row in hopeless.tolist():
