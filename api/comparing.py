@@ -17,7 +17,7 @@ from apportion.cell import Cell, Cells
 from apportion.instances import InstanceError, Policy
 from apportion.instances.training import Scenario
 from apportion.instances.training.scenario_toml import read_scenario, variant_names
-from apportion.registry import label_of, make_policy, parameters_of, policy_from_label
+from apportion.registry import label_of, make_policy, policy_from_label, told_parameters
 from apportion.results import Labels, Table, TrainingMetrics, comparison_table, training_metrics
 from apportion.simulating import made_folder, simulate
 from apportion.solving import solver_of
@@ -107,9 +107,9 @@ def _cells(
     cells: list[Cell] = []
     for label in policies:
         name, given = policy_from_label(label)
-        parameters = parameters_of(make_policy(name, given))
+        make_policy(name, given)
         cells += [
-            Cell(label, name, parameters, scenario, None if v == BASE else v, s, gap, backend)
+            Cell(label, name, given, scenario, None if v == BASE else v, s, gap, backend)
             for v in chosen
             for s in grid
         ]
@@ -173,7 +173,9 @@ def _run_all(
 
 
 def _key(cell: Cell) -> str:
-    text = json.dumps(asdict(cell), sort_keys=True, default=str)
+    """Name the file of a cell by all that decides its outcome, defaults of the policy included."""
+    every = told_parameters(make_policy(cell.policy, cell.parameters))
+    text = json.dumps({**asdict(cell), "every": every}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
@@ -125,6 +126,19 @@ def parameters_of(policy: Policy | type[Any]) -> dict[str, Any]:
         )
         for field in fields
     }
+
+
+def told_parameters(policy: Policy) -> dict[str, Any]:
+    """Give the parameters of a policy as JSON can hold them; other values are spelt as text."""
+    return {name: _told(value) for name, value in parameters_of(policy).items()}
+
+
+def _told(value: Any) -> Any:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return str(value)
+    return value
 
 
 def label_of(policy: Policy) -> str:

@@ -15,7 +15,7 @@ from apportion.instances import InstanceError, Policy
 from apportion.instances.files import naming, write_bytes, write_json
 from apportion.instances.training import Scenario
 from apportion.instances.training.scenario_toml import read_scenario
-from apportion.registry import make_policy, parameters_of
+from apportion.registry import label_of, make_policy, told_parameters
 from apportion.results import per_job_frame, per_round_frame, training_metrics
 from apportion.solving import budget_of, solver_of
 
@@ -82,7 +82,7 @@ def simulate(
     folder = None if out is None else made_folder(out)
     said = {
         "name": chosen.name,
-        "parameters": parameters_of(chosen),
+        "parameters": told_parameters(chosen),
         "gap": gap,
         "backend": backend,
     }
@@ -91,7 +91,7 @@ def simulate(
     done = run(
         world,
         decider,
-        policy=json.dumps(said, sort_keys=True, default=str),
+        policy=json.dumps(said, sort_keys=True),
         journal=folder,
         progress=progress,
     )
@@ -107,6 +107,12 @@ def _who(
     if policy is None or policy == scenario.policy:
         return scenario.policy, {**scenario.parameters, **(parameters or {})}
     return policy, parameters or {}
+
+
+def policy_of(done: Run) -> str:
+    """Name the policy of a run, with the parameters that are not at their defaults."""
+    said = json.loads(done.policy)
+    return label_of(make_policy(said["name"], said["parameters"]))
 
 
 def made_folder(path: str | Path) -> Path:

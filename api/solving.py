@@ -18,7 +18,7 @@ from apportion.instances import InstanceError, Policy
 from apportion.instances.training import Outcome, TrainingRound
 from apportion.instances.training.planned import planned_outcome
 from apportion.instances.training.round_json import read_round
-from apportion.registry import make_policy, parameters_of
+from apportion.registry import make_policy, told_parameters
 from apportion.solver import Budget, ModelError, Solver
 
 
@@ -91,7 +91,7 @@ def solve(
         decision = replace(decision, notes=(*decision.notes, note))
     return Answer(
         policy=chosen.name,
-        parameters=parameters_of(chosen),
+        parameters=told_parameters(chosen),
         round_=asked,
         decision=decision,
         memory=known,
