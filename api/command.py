@@ -18,7 +18,7 @@ from apportion.answer_reading import read_answer
 from apportion.comparing import compare as compare_runs
 from apportion.demo import demo as run_demo
 from apportion.executor.training import check as check_allocation
-from apportion.exits import DONE, NO, OF_STATUS, told
+from apportion.exits import DONE, INTERRUPTED, NO, OF_STATUS, told
 from apportion.importing import import_trace
 from apportion.instances import InstanceError
 from apportion.instances.files import json_text, naming, read_json, read_text, write_bytes
@@ -47,6 +47,7 @@ from apportion.registry import make_policy
 from apportion.results import metrics_table, training_metrics, utilisation_figure
 from apportion.results.table import Table
 from apportion.show import answer_tables
+from apportion.simulating import policy_of
 from apportion.simulating import simulate as simulate_scenario
 from apportion.solver import Budget, Model, write_mps
 from apportion.solving import solve as solve_round
@@ -173,7 +174,7 @@ def simulate(
             gap=gap, backend=solver, time_limit_s=time_limit, progress=tick,
         )  # fmt: skip
     metrics = training_metrics(done)
-    _print(metrics_table(metrics, title=f"{done.scenario.name} under {done.policy}"), as_json)
+    _print(metrics_table(metrics, title=f"{done.scenario.name} under {policy_of(done)}"), as_json)
     if not as_json:
         Console().print(utilisation_figure(done))
 
@@ -298,11 +299,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         What follows the command's name; default: those of this process.
     """
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
+    streams = sys.stdout, sys.stderr
     try:
-        out = app(args=arguments, standalone_mode=False)
+        out = app(args=arguments, standalone_mode=False, prog_name="apportion")
         sys.stdout.flush()
+        if out == INTERRUPTED:  # the command-line library has taken the interrupt
+            raise KeyboardInterrupt
         return int(out) if isinstance(out, int) else DONE
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        sys.stdout, sys.stderr = streams
         return told(error)
 
 

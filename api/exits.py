@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -24,6 +25,9 @@ def told(error: BaseException) -> int:
         return INTERRUPTED
     if type(error).__module__.startswith(("click", "typer")):
         return _of_usage(error)
+    if isinstance(error, SystemExit):  # the command-line library ends itself where a pipe breaks
+        broken = isinstance(error.__context__, BrokenPipeError)
+        return _reader_gone() if broken else int(error.code or DONE)
     if isinstance(error, BrokenPipeError):
         return _reader_gone()
     if isinstance(error, InstanceError):
@@ -55,7 +59,8 @@ def _of_usage(error: BaseException) -> int:
 
 def _reader_gone() -> int:
     # what is left in the buffer has nowhere to go: the interpreter must not try at its end
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return READER_GONE
 
 
