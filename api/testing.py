@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -80,7 +81,22 @@ def policy_checks(policy: Policy, *, seed: int = 0) -> list[Check]:
         battery.memory_as_text, battery.kept_promises, battery.hidden_truth,
     )  # fmt: skip
     by_trait = [getattr(battery, trait) for trait in TRAITS if trait in policy.traits]
-    return [(judge.__name__, judge) for judge in (*common, *by_trait)]
+    return [(judge.__name__, _asserting(judge)) for judge in (*common, *by_trait)]
+
+
+def _asserting(judge: Callable[[], None]) -> Callable[[], None]:
+    """Let a policy that crashes, or that an executor refuses, fail the check it stands in."""
+
+    @functools.wraps(judge)
+    def judged() -> None:
+        try:
+            judge()
+        except AssertionError:
+            raise
+        except Exception as error:
+            raise AssertionError(f"{type(error).__name__}: {error}") from error
+
+    return judged
 
 
 def random_round(
@@ -301,9 +317,9 @@ class _Battery:
                 str(k): int(c) + 4
                 for k, c in zip(round_.cluster.types, round_.cluster.gpus, strict=True)
             }
-            more = self.decide(
-                replace(round_, cluster=Cluster.uniform(gpus, gpus_per_node=4))
-            ).objective
+            cluster = Cluster.uniform(gpus, gpus_per_node=4)
+            up = np.ones(cluster.nodes.size, dtype=np.bool_)
+            more = self.decide(replace(round_, cluster=cluster, node_up=up)).objective
             if base is None or more is None:
                 raise AssertionError("needs an objective")
             least = base - _EXACT * max(1.0, abs(base))
