@@ -1,0 +1,85 @@
+"""Public traces through the command, and then a short run of what they became."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+
+def test_gavel(command, data, tmp_path):
+    trace = data("gavel/physical_small_test.csv")
+    table = data("gavel/physical_cluster_throughputs.json.gz")
+    out = tmp_path / "gavel"
+    told = command(
+        "import", "gavel", trace, "--throughputs", table, "--gpus", "v100=8,p100=8,k80=8",
+        "--limit", "6", "-o", out, "--json",
+    )  # fmt: skip
+    assert told.code == 0, told
+    assert told.err == ""
+    assert told.json == {"scenario": str(out / "scenario.toml"), "jobs": 6}
+    for policy in ("fft", "fifo"):
+        done = command("simulate", out, "--policy", policy, "-o", tmp_path / policy, "--json")
+        assert done.code == 0, done
+        metrics = json.loads((tmp_path / policy / "metrics.json").read_text())
+        assert metrics["jobs"] == metrics["finished"] == 6
+
+
+def test_philly(command, data, tmp_path):
+    table = data("philly/philly_jobs.csv.gz")
+    out = tmp_path / "philly"
+    with gzip.open(table, "rt") as file:
+        lines = [next(file) for _ in range(400)]
+    short = tmp_path / "short.csv"
+    short.write_text("".join(lines))
+    told = command("import", "philly", short, "--timezone", "UTC", "--limit", "40", "-o", out)
+    assert told == (0, f"{out / 'scenario.toml'}: 40 jobs\n", "")
+    done = command("simulate", out, "--policy", "srtf", "--json")
+    assert done.code == 0, done
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("gavl", "x"), "'gavl' is not a kind of trace; did you mean 'gavel'?"),
+        (("gavel", "x"), "--throughputs names the table"),
+        (("gavel", "x", "--throughputs", "y", "--timezone", "UTC"), "--timezone does not apply"),
+        (("gavel", "x", "--throughputs", "y", "--missing", "skp"), "--missing 'skp'"),
+        (("gavel", "x", "--throughputs", "y", "--gpus", "v100"), "expected TYPE=COUNT"),
+        (("gavel", "x", "--throughputs", "y", "--gpus", "v100=²"), "expected TYPE=COUNT"),
+        (("gavel", "x", "--throughputs", "y", "--gpus", "a=1,a=2"), "'a' is given twice"),
+        (("gavel", "x", "--throughputs", "y", "--gpus", "a=-1"), "expected TYPE=COUNT"),
+        (("gavel", "none.csv", "--throughputs", "none.json"), "no such file"),
+        (("gavel", "x", "--limit", "0"), "--limit 0: must be at least 1"),
+        (("gavel", "x", "--limit", "many"), "'many' is not a whole number"),
+        (("philly", "x"), "give --timezone"),
+        (("philly", "x", "y", "--timezone", "UTC"), "one table, not 2 files"),
+        (("philly", "x", "--timezone", "UTC", "--gpus", "a=1"), "--gpus does not apply"),
+        (("philly", "x", "--timezone", "UTC", "--missing", "skip"), "--missing does not apply"),
+        (("philly", "none.csv", "--timezone", "UTC"), "none.csv: no such file"),
+        (("philly", "{here}", "--timezone", "UTC"), "test_import.py: not a CSV table"),
+    ],
+)
+def test_bad_options(command, tmp_path, options, says):
+    out = tmp_path / "out"
+    given = [one.format(here=__file__) for one in options]
+    assert says in command("import", *given, "-o", out).refused()
+    assert not out.exists()
+
+
+def test_another_traces_columns(command, data, tmp_path):
+    gavel, table = data("gavel/physical_small_test.csv"), data("philly/philly_jobs.csv.gz")
+    rates = data("gavel/physical_cluster_throughputs.json.gz")
+    out = tmp_path / "out"
+    told = command("import", "philly", gavel, "--timezone", "UTC", "-o", out).refused()
+    assert str(gavel) in told
+    assert "gavel" in told.removeprefix(f"error: {gavel}").lower()
+    told = command("import", "gavel", table, "--throughputs", rates, "-o", out).refused()
+    assert "philly" in told.removeprefix(f"error: {table}").lower()
+    short = tmp_path / "short.csv"
+    short.write_text("job_type,total_steps\nx,1\n")
+    told = command("import", "gavel", short, "--throughputs", rates, "-o", out).refused()
+    assert str(short) in told
+    assert not out.exists()
