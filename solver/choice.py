@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from apportion.solver.arrays import BoolArray, FloatArray, IntArray
+from apportion.solver.arrays import BoolArray, FloatArray, IntArray, weighted_counts
 from apportion.solver.errors import ModelError
 from apportion.solver.proof import relative_gap
 from apportion.solver.status import Status
@@ -109,7 +109,7 @@ class Choice:
     def used(self, plan: IntArray) -> FloatArray:
         """Amount that a plan draws on each resource."""
         drawn = (plan * self.amount).sum(axis=0)
-        return np.bincount(self.resource, weights=drawn, minlength=self.capacity.size)
+        return weighted_counts(self.resource, drawn, self.capacity.size)
 
     def feasible(self, plan: IntArray) -> bool:
         """Whether a plan takes allowed options, within counts, capacities and the total."""

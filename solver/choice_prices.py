@@ -138,7 +138,7 @@ def _sampled(choice: Choice, solver: Solver, budget: Budget) -> Prices | None:
     """Get first prices from an evenly spread sample of the groups with scaled capacities."""
     n = choice.cost.shape[0]
     step = max(1, n // max(200, n // 8))
-    rows = np.arange(0, n, step)
+    rows: IntArray = np.arange(0, n, step, dtype=np.int64)
     scale = float(choice.count[rows].sum()) / float(choice.count.sum())
     total = None if choice.total is None else choice.total * scale
     sample = Choice(
