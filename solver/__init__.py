@@ -14,6 +14,8 @@ from apportion.solver.choice_search import solve_choice
 from apportion.solver.errors import ModelError, NoSolutionError, UnsupportedModelError
 from apportion.solver.model import Model, Objective
 from apportion.solver.mps import write_mps
+from apportion.solver.pulp_bridge import from_pulp, pulp_variables, to_pulp
+from apportion.solver.read_mps import read_mps
 from apportion.solver.recheck import check_point
 from apportion.solver.registry import BACKENDS, available_backends
 from apportion.solver.solution import Solution
@@ -41,6 +43,10 @@ __all__ = [
     "UnsupportedModelError",
     "available_backends",
     "check_point",
+    "from_pulp",
+    "pulp_variables",
+    "read_mps",
     "solve_choice",
+    "to_pulp",
     "write_mps",
 ]

@@ -17,6 +17,9 @@ import numpy as np
 from apportion.solver.arrays import BoolArray, FloatArray, IntArray
 from apportion.solver.model import Model
 
+TURNED = "* maximised objective, written as the minimisation of its negative"
+"""First line of files whose objective is a maximisation."""
+
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.,\[\]-]")
 _LONGEST_NAME = 100
 # some readers take these for section heads wherever they open a line
@@ -61,7 +64,6 @@ def mps_text(
 ) -> str:
     """Text of the MPS file, with the names given for columns, rows and the objective's row."""
     chosen = model.objectives[objective]
-    note = "* maximised objective, written as the minimisation of its negative\n"
     lines = [
         *_row_section(model, rows, title),
         *_column_section(model, columns, rows, title, chosen.sign * chosen.cost),
@@ -70,7 +72,7 @@ def mps_text(
         "ENDATA\n",
     ]
     head = f"NAME {legal_names([model.name])[0]} FREE\n"
-    return (note if chosen.maximise else "") + head + "\n".join(lines)
+    return (f"{TURNED}\n" if chosen.maximise else "") + head + "\n".join(lines)
 
 
 def legal_names(names: Sequence[str]) -> list[str]:
