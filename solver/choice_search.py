@@ -205,6 +205,8 @@ class _Search:
             self.infeasible = whole and core_bound == math.inf
             outside = math.inf if whole else base + cut
             self.bound = max(self.bound, min(core_bound, outside, self.value))
+            if math.isfinite(self.bound):
+                self.stages[-1] = replace(self.stages[-1], bound=self.bound)
             if self.closed() or whole or self.time_limited:
                 return
             cut = self._next(cut, base, slack)

@@ -128,8 +128,11 @@ def _configurations(round_: TrainingRound, a: Allocation) -> list[Violation]:
     memory = round_.cluster.type_memory_gib
     if any(map(math.isfinite, memory.tolist())):
         need, has = jobs.gpu_memory_gib[job], memory[kind]
+        short = [
+            i for i in np.flatnonzero(~(need <= has)).tolist() if not _may_not_stop(round_, job[i])
+        ]
         found += listed(
-            "gpu_memory", np.flatnonzero(~(need <= has)),
+            "gpu_memory", np.array(short, dtype=np.int64),
             lambda i: f"job {job_id(round_, job[i])}: needs {need[i]:g} GiB on each GPU,"
             f" {round_.cluster.types[kind[i]]} has {has[i]:g}",
         )  # fmt: skip
@@ -138,6 +141,11 @@ def _configurations(round_: TrainingRound, a: Allocation) -> list[Violation]:
 
 def _one_configuration(round_: TrainingRound, row: int, kind: int, gpus: int) -> list[Violation]:
     jobs, who, name = round_.jobs, job_id(round_, row), str(round_.cluster.types[kind])
+    if _may_not_stop(round_, row) and (jobs.previous_type[row], jobs.held_gpus[row]) == (
+        kind,
+        gpus,
+    ):
+        return []
     cut = slice(int(jobs.config_offsets[row]), int(jobs.config_offsets[row + 1]))
     here = (jobs.config_gpus[cut] == gpus) & (jobs.config_type[cut] == kind)
     speed = float(jobs.config_throughput_per_s[cut][here].max(initial=0.0))
@@ -156,6 +164,13 @@ def _one_configuration(round_: TrainingRound, row: int, kind: int, gpus: int) ->
         text = f"job {who}: cannot run on {gpus} GPUs of {name}, the throughput listed is 0"
         return [Violation("throughput", text)]
     return []
+
+
+def _may_not_stop(round_: TrainingRound, row: int) -> bool:
+    """Whether a job keeps what it holds even where it no longer makes progress."""
+    jobs = round_.jobs
+    sure = bool(jobs.guaranteed[row]) and float(jobs.lease_end_s[row]) > round_.now_s
+    return bool(jobs.running[row]) and (sure or not jobs.preemptible[row])
 
 
 def _type_capacity(round_: TrainingRound, a: Allocation) -> list[Violation]:

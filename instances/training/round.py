@@ -182,7 +182,8 @@ class TrainingRound:
         service, and the model fits the memory of one GPU.
         """
         jobs = self.jobs
-        out = jobs.throughput_per_s > 0
+        # a table without jobs may have been given without types too
+        out = jobs.throughput_per_s.reshape(len(jobs), self.cluster.types.size) > 0
         out &= jobs.gang[:, None] <= self.capacity[None, :]
         out &= jobs.gpu_memory_gib[:, None] <= self.cluster.type_memory_gib[None, :]
         freeze(out)

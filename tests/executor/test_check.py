@@ -294,3 +294,19 @@ def test_a_legal_allocation_of_2500_jobs_is_checked_quickly():
         assert check(round_, allocation) == []
         times.append(time.process_time() - began)
     assert min(times) < 2e-3
+
+
+def test_a_job_that_may_not_stop_keeps_what_it_holds_without_a_speed():
+    """It cannot run elsewhere and may not be stopped: there must be an allocation that passes."""
+    jobs = Jobs.of(
+        id=["held", "free"], gang=[1, 1], work=[10.0, 10.0], throughput_per_s=[[0.0], [0.0]],
+        running=[True, False], previous_type=[0, -1], held_gpus=[1, 0],
+        preemptible=[False, True], gpu_memory_gib=[64.0, 1.0],
+    )  # fmt: skip
+    cluster = Cluster.uniform({"only": 2}, memory_gib={"only": 16.0})
+    asked = TrainingRound(cluster=cluster, jobs=jobs)
+    assert check(asked, Allocation.of([0], [0], [1])) == []
+    assert [one.rule for one in check(asked, Allocation.of([], [], []))] == ["non_preemptible"]
+    assert [one.rule for one in check(asked, Allocation.of([0, 1], [0, 0], [1, 1]))] == [
+        "throughput"
+    ]
