@@ -24,7 +24,7 @@ from apportion.solver.backend import (
 )
 from apportion.solver.bulk import solve_bulk
 from apportion.solver.model import Model
-from apportion.solver.repair import repaired
+from apportion.solver.overshoot import repaired
 
 LOOSEST, TIGHTEST = 1e-5, 1e-9
 """Tolerances that it is asked for: looser ones repair badly, tighter ones seldom end."""
