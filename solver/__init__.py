@@ -11,6 +11,7 @@ from apportion.solver.budget import Budget
 from apportion.solver.builder import ModelBuilder
 from apportion.solver.choice import Choice, ChoiceSolution, ChoiceStage
 from apportion.solver.choice_search import solve_choice
+from apportion.solver.conflict import Conflict, find_conflict
 from apportion.solver.errors import ModelError, NoSolutionError, UnsupportedModelError
 from apportion.solver.model import Model, Objective
 from apportion.solver.mps import write_mps
@@ -18,6 +19,8 @@ from apportion.solver.pulp_bridge import from_pulp, pulp_variables, to_pulp
 from apportion.solver.read_mps import read_mps
 from apportion.solver.recheck import check_point
 from apportion.solver.registry import BACKENDS, available_backends
+from apportion.solver.repair import Change, Repair, cheapest_repair
+from apportion.solver.rules import Rule
 from apportion.solver.solution import Solution
 from apportion.solver.solve import Solver
 from apportion.solver.status import Status
@@ -29,20 +32,26 @@ __all__ = [
     "Axis",
     "Block",
     "Budget",
+    "Change",
     "Choice",
     "ChoiceSolution",
     "ChoiceStage",
+    "Conflict",
     "Model",
     "ModelBuilder",
     "ModelError",
     "NoSolutionError",
     "Objective",
+    "Repair",
+    "Rule",
     "Solution",
     "Solver",
     "Status",
     "UnsupportedModelError",
     "available_backends",
+    "cheapest_repair",
     "check_point",
+    "find_conflict",
     "from_pulp",
     "pulp_variables",
     "read_mps",
