@@ -1,6 +1,6 @@
 """Which back ends ``backend="auto"`` means: a table to read and to change.
 
-The first rule that fits a model gives the back ends to try, in order. Figures are CPU seconds on 2
+The first case that fits a model gives the back ends to try, in order. Figures are CPU seconds on 2
 cores. Placement here means that, apart from a few long rows, no column is in two rows, as where
 jobs pick at most one type and types have capacities. Simplex is at its best there, and at its
 worst on contended fairness, where jobs are tied to a common level by rows of their own.
@@ -35,7 +35,7 @@ FEW_ROWS = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """What the rules look at."""
+    """What the cases look at."""
 
     model: Model
 
@@ -65,7 +65,7 @@ class Features:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Case:
     """One row of the table.
 
     Attributes
@@ -92,7 +92,7 @@ class Rule:
     placement: bool = False
 
     def fits(self, features: Features) -> bool:
-        """Whether the rule is for such a model."""
+        """Whether the case is for such a model."""
         return (
             features.kind in self.kinds
             and features.nonzeros <= self.most_nonzeros
@@ -100,8 +100,8 @@ class Rule:
         )
 
 
-PORTFOLIO: tuple[Rule, ...] = (
-    Rule(
+PORTFOLIO: tuple[Case, ...] = (
+    Case(
         "small LP",
         ("lp",),
         use=(Glop(), Highs("simplex"), Cbc()),
@@ -109,7 +109,7 @@ PORTFOLIO: tuple[Rule, ...] = (
         reason="GLOP and HiGHS simplex tie up to 1024 jobs x 6 types (.049 and .038); GLOP starts"
         " faster, and is ahead on placement 1000 x 8 (.024, .039; interior point .051)",
     ),
-    Rule(
+    Case(
         "placement LP",
         ("lp",),
         use=(Glop(dual=True), Highs("simplex"), Highs("ipm")),
@@ -117,14 +117,14 @@ PORTFOLIO: tuple[Rule, ...] = (
         reason="4000 x 8: GLOP dual .037, primal .075, HiGHS simplex .12 to .16, interior point .18"
         " to .27; 16384 x 8: .32, .38, 1.45, 1.34; 16384 x 12 of 64: .79, 1.6, 1.5, 2.7",
     ),
-    Rule(
+    Case(
         "contended LP",
         ("lp",),
         use=(Highs("ipm"), Glop(), Highs("simplex")),
         reason="max-min at 20 % capacity, 4096 x 6: interior point with crossover .56, GLOP .71,"
         " HiGHS simplex 2.8; 16384 x 6: 4.8, unfinished, 82",
     ),
-    Rule(
+    Case(
         "MILP",
         ("milp", "whole"),
         use=(Highs(), Scip(), Cbc()),
@@ -132,7 +132,7 @@ PORTFOLIO: tuple[Rule, ...] = (
         reason="leases 200 x 24 to 1e-3: HiGHS .66, SCIP 1.2, CBC 3.5; choice of 20 for 200 jobs:"
         " .17, .35, .47, CP-SAT .31; for 1000 jobs all take 2.2 to 3.0",
     ),
-    Rule(
+    Case(
         "large placement in whole numbers",
         ("whole",),
         use=(CpSat(), Highs(), Cbc()),
@@ -140,7 +140,7 @@ PORTFOLIO: tuple[Rule, ...] = (
         reason="choice of 20 for 5000 jobs: CP-SAT has a plan after 3.2 and the optimum after 7.6"
         " a thread, CBC after 13.5 and 17.6, HiGHS after 20.5 and 32.8, SCIP no good one",
     ),
-    Rule(
+    Case(
         "large MILP",
         ("milp", "whole"),
         use=(Highs(), Scip(), Cbc()),
@@ -148,13 +148,13 @@ PORTFOLIO: tuple[Rule, ...] = (
         " CP-SAT not within the limit; choice of 29 for 2048 jobs: HiGHS 3.9, SCIP 6.9, CBC 11.5",
     ),
 )
-"""The rules, in the order in which they are looked at; the last ones leave no model without."""
+"""The cases, in the order in which they are looked at; the last ones leave no model without."""
 
 
-def rule_for(model: Model) -> Rule:
-    """First rule of :data:`PORTFOLIO` that fits a model."""
+def case_for(model: Model) -> Case:
+    """First case of :data:`PORTFOLIO` that fits a model."""
     features = Features(model)
-    return next(rule for rule in PORTFOLIO if rule.fits(features))
+    return next(case for case in PORTFOLIO if case.fits(features))
 
 
 def _whole_data(model: Model) -> bool:

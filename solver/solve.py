@@ -18,7 +18,7 @@ from apportion.solver.chain import Chain
 from apportion.solver.errors import ModelError
 from apportion.solver.lexicographic import solve_in_order
 from apportion.solver.model import Model
-from apportion.solver.portfolio import rule_for
+from apportion.solver.portfolio import case_for
 from apportion.solver.recheck import check_point
 from apportion.solver.registry import backend
 from apportion.solver.solution import Solution
@@ -123,7 +123,7 @@ class Solver:
     def _chosen(self, model: Model) -> Backend:
         """The back end asked for by name, or those that the portfolio has for such a model."""
         if self.backend == "auto":
-            return Chain(rule_for(model).use)
+            return Chain(case_for(model).use)
         return backend(self.backend)
 
     def _request(self, budget: Budget, start: FloatArray | None) -> Request:

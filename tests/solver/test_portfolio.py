@@ -12,7 +12,7 @@ from apportion.solver import portfolio as table
 from apportion.solver.backend import Backend, Capabilities, Claim, RawResult, Request
 from apportion.solver.chain import Chain
 from apportion.solver.errors import UnsupportedModelError
-from apportion.solver.portfolio import PORTFOLIO, Features, rule_for
+from apportion.solver.portfolio import PORTFOLIO, Features, case_for
 
 pytestmark = pytest.mark.quick
 
@@ -69,7 +69,7 @@ def fairness(jobs: int, kinds: int) -> Model:
 
 
 @pytest.mark.parametrize(
-    ("model", "case", "first"),
+    ("model", "name", "first"),
     [
         (placement(50, 4, whole=False, integer=False), "small LP", "glop"),
         (placement(2000, 8, whole=False, integer=False), "placement LP", "glop-dual"),
@@ -79,26 +79,26 @@ def fairness(jobs: int, kinds: int) -> Model:
         (placement(4000, 8, whole=True, integer=True), "large placement in whole numbers", "cpsat"),
     ],
 )
-def test_the_first_rule_that_fits_decides(model, case, first):
-    rule = rule_for(model)
-    assert rule.name == case
-    assert rule.use[0].name == first
+def test_the_first_rule_that_fits_decides(model, name, first):
+    case = case_for(model)
+    assert case.name == name
+    assert case.use[0].name == first
 
 
 def test_every_rule_says_why_and_names_back_ends_of_the_registry():
-    assert len({rule.name for rule in PORTFOLIO}) == len(PORTFOLIO)
-    for rule in PORTFOLIO:
-        assert rule.reason
-        for member in rule.use:
+    assert len({case.name for case in PORTFOLIO}) == len(PORTFOLIO)
+    for case in PORTFOLIO:
+        assert case.reason
+        for member in case.use:
             assert BACKENDS[member.name]() == member
-            assert member.capabilities.integers or rule.kinds == ("lp",)
+            assert member.capabilities.integers or case.kinds == ("lp",)
 
 
 def test_no_rule_tries_pdlp_and_a_rule_fits_every_class():
-    assert not any(member.name == "pdlp" for rule in PORTFOLIO for member in rule.use)
+    assert not any(member.name == "pdlp" for case in PORTFOLIO for member in case.use)
     for kind in ("lp", "milp", "whole"):
         endless = [r for r in PORTFOLIO if kind in r.kinds and r.most_nonzeros == np.inf]
-        assert any(not rule.placement for rule in endless)
+        assert any(not case.placement for case in endless)
 
 
 def test_placement_is_told_from_fairness_by_its_rows():
@@ -107,8 +107,8 @@ def test_placement_is_told_from_fairness_by_its_rows():
 
 
 def only(monkeypatch, *members: Backend) -> None:
-    rule = table.Rule("stub", ("lp", "milp", "whole"), use=members, reason="a test")
-    monkeypatch.setattr(table, "PORTFOLIO", (rule,))
+    case = table.Case("stub", ("lp", "milp", "whole"), use=members, reason="a test")
+    monkeypatch.setattr(table, "PORTFOLIO", (case,))
 
 
 def test_what_does_not_run_is_skipped_and_named(monkeypatch, dense_model, minute, caplog):
@@ -188,8 +188,8 @@ def test_a_back_end_asked_for_by_name_has_no_substitute(monkeypatch, dense_model
 def test_every_member_of_a_rule_finds_the_same_optimum(model):
     values = [
         Solver(backend=member.name).solve(model, budget=Budget.of(30.0)).objective
-        for rule in PORTFOLIO
-        if rule.kinds == ("lp",)
-        for member in rule.use
+        for case in PORTFOLIO
+        if case.kinds == ("lp",)
+        for member in case.use
     ]
     np.testing.assert_allclose(values, values[0], rtol=1e-6)
