@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from apportion.instances.columns import Bools, Floats, Ints
+from apportion.instances.columns import Bools, Ints
 from apportion.instances.errors import InstanceError
 from apportion.instances.training.allocation import (
     Allocation,
@@ -68,9 +68,7 @@ def round_after(
     )
 
 
-def _advanced(
-    round_: TrainingRound, allocation: Allocation, outcome: Outcome
-) -> dict[str, Floats | Ints | Bools]:
+def _advanced(round_: TrainingRound, allocation: Allocation, outcome: Outcome) -> dict[str, Any]:
     """Columns of the last round's jobs as they are at the end of the outcome."""
     jobs, rows, n = round_.jobs, allocation.job, len(round_.jobs)
     started = np.zeros(n, dtype=np.bool_)
@@ -118,7 +116,8 @@ def _joined(stay: Jobs, known: dict[str, Any], arrivals: Jobs | None) -> Jobs:
         columns[offsets] = np.concatenate((columns[offsets], shifted))
         for part in parts:
             columns[part] = np.concatenate((columns[part], extra[part]))
-    return Jobs(**{**columns, "code": _codes(stay.code, arrivals.code)})
+    columns["code"] = _codes(stay.code, arrivals.code)
+    return Jobs(**columns)
 
 
 def _ragged(jobs: Jobs) -> dict[str, Any]:

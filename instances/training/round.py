@@ -192,7 +192,8 @@ class TrainingRound:
     @cached_property
     def startable(self) -> Bools:
         """Jobs that some type could start in this round, shape (n,)."""
-        out = self.eligible[:, 0] if self.eligible.shape[1] == 1 else self.eligible.any(axis=1)
+        one_type = self.eligible.shape[1] == 1
+        out = cast(Bools, self.eligible[:, 0] if one_type else self.eligible.any(axis=1))
         freeze(out)
         return out
 
