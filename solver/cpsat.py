@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Timer
@@ -85,7 +85,7 @@ class CpSat:
 
 
 @contextmanager
-def _stopped_at(solver: Any, budget: Budget) -> Iterator[None]:
+def _stopped_at(solver: Any, budget: Budget) -> Generator[None]:
     """Stop the search from outside if it does not stop itself: presolve looks at the clock late."""
     if not math.isfinite(budget.deadline_s):
         yield

@@ -16,6 +16,7 @@ from apportion.solver.backend import Backend, Claim, Request, Stop
 from apportion.solver.budget import Budget
 from apportion.solver.chain import Chain
 from apportion.solver.errors import ModelError
+from apportion.solver.hosted import Hosted
 from apportion.solver.lexicographic import solve_in_order
 from apportion.solver.model import Model
 from apportion.solver.portfolio import case_for
@@ -24,14 +25,16 @@ from apportion.solver.registry import backend
 from apportion.solver.solution import Solution
 from apportion.solver.stage import StageResult
 from apportion.solver.status import Status
+from apportion.solver.worker_pool import WORKERS
 
 
 @dataclass(frozen=True, slots=True)
 class Solver:
     """How models are solved. Holds parameters only, so one object may serve many threads.
 
-    Usable as a context manager: leaving it releases what back ends hold, which is nothing for
-    those that run inside this process.
+    Large MILPs with a limit of some seconds are solved in a child process, which is killed where
+    it overruns. It ends with the solve; inside a ``with`` block of any solver children wait for
+    the next model instead, and end with the last such block.
 
     Parameters
     ----------
@@ -75,6 +78,7 @@ class Solver:
             backend(self.backend)
 
     def __enter__(self) -> Self:
+        WORKERS.keep()
         return self
 
     def __exit__(
@@ -83,7 +87,7 @@ class Solver:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        return None
+        WORKERS.release()
 
     def solve(
         self, model: Model, *, budget: Budget, warm_start: ArrayLike | None = None
@@ -123,8 +127,8 @@ class Solver:
     def _chosen(self, model: Model) -> Backend:
         """The back end asked for by name, or those that the portfolio has for such a model."""
         if self.backend == "auto":
-            return Chain(case_for(model).use)
-        return backend(self.backend)
+            return Chain([Hosted(member) for member in case_for(model).use])
+        return Hosted(backend(self.backend))
 
     def _request(self, budget: Budget, start: FloatArray | None) -> Request:
         return Request(
