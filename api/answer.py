@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from apportion.instances import Decision, Stage
+from apportion.instances import Decision, InstanceError, Stage
 from apportion.instances.files import write_json
 from apportion.instances.memory_json import dump_memory
-from apportion.instances.training import Allocation, TrainingRound
+from apportion.instances.training import Allocation, Jobs, Outcome, TrainingRound, round_after
 from apportion.instances.training.answer_json import allocation_to_dict
+from apportion.instances.training.planned import planned_outcome
 from apportion.instances.training.round_json import commitment_rows, round_to_dict
 from apportion.instances.versions import schema_name
 
@@ -53,6 +54,41 @@ class Answer:
     memory: Any = None
     elapsed_s: float = 0.0
     skipped: tuple[str, ...] = field(default=())
+
+    def next_round(
+        self,
+        outcome: Outcome | None = None,
+        *,
+        now_s: float | None = None,
+        arrivals: Jobs | None = None,
+    ) -> TrainingRound:
+        """Build the round that follows: finished jobs leave, the others carry on, newcomers join.
+
+        Parameters
+        ----------
+        outcome
+            What came of the answer; default: its plan carried out as planned.
+        now_s
+            With no outcome: when the next round falls; default: one round later.
+        arrivals
+            New jobs, with the same GPU types and tenants.
+
+        Raises
+        ------
+        InstanceError
+            Where the parts do not fit together.
+        """
+        if outcome is None:
+            outcome = planned_outcome(self.round_, self.allocation, now_s)
+        elif now_s is not None and now_s != outcome.end_s:
+            raise InstanceError(f"now_s = {now_s}: the outcome ends at {outcome.end_s}")
+        return round_after(
+            self.round_,
+            self.allocation,
+            outcome,
+            arrivals=arrivals,
+            commitments=self.decision.commitments,
+        )
 
     @property
     def allocation(self) -> Allocation:

@@ -75,7 +75,8 @@ def _advanced(round_: TrainingRound, allocation: Allocation, outcome: Outcome) -
     started[rows] = True
     ends = np.full(n, NEVER)
     ends[rows] = allocation.lease_end_s
-    on = started & ~outcome.finished & (ends > outcome.end_s)
+    # a lease that ends with the outcome may be continued without a break
+    on = started & ~outcome.finished & (ends >= outcome.end_s)
     kinds, gpus = jobs.previous_type.copy(), np.zeros(n, dtype=np.int64)
     kinds[rows], gpus[rows] = allocation.gpu_type, allocation.gpus
     sure = np.zeros(n, dtype=np.bool_)

@@ -38,9 +38,9 @@ def asked() -> TrainingRound:
     )  # fmt: skip
 
 
-def plan() -> Allocation:
+def plan(b_end_s: float = 600.0) -> Allocation:
     return Allocation.of(
-        [0, 1], [0, 1], [1, 2], lease_end_s=[np.inf, 600.0],
+        [0, 1], [0, 1], [1, 2], lease_end_s=[np.inf, b_end_s],
         placement=Placement.of([0, 1], [0, 1], [1, 2]),
     )  # fmt: skip
 
@@ -73,11 +73,18 @@ def test_finished_jobs_leave_and_the_others_carry_on():
 
 
 def test_a_lease_that_ended_holds_nothing():
-    jobs = round_after(asked(), plan(), seen(b_finished=False)).jobs
+    jobs = round_after(asked(), plan(b_end_s=500.0), seen(b_finished=False)).jobs
     assert jobs.id.tolist() == ["a", "b", "c"]
     assert jobs.running.tolist() == [True, False, False]
     assert jobs.previous_type.tolist() == [0, 1, -1]
     assert jobs.first_start_s.tolist() == [200.0, 300.0, -1.0]
+
+
+def test_a_lease_that_ends_now_may_be_continued():
+    later = round_after(asked(), plan(b_end_s=600.0), seen(b_finished=False))
+    assert later.jobs.running.tolist() == [True, True, False]
+    assert later.jobs.held_gpus.tolist() == [1, 2, 0]
+    assert later.placement == Placement.of([0, 1], [0, 1], [1, 2])
 
 
 def test_newcomers_join_with_their_ragged_columns():
