@@ -9,9 +9,11 @@ import logging
 from apportion.solver.blocks import Axis, Block
 from apportion.solver.budget import Budget
 from apportion.solver.builder import ModelBuilder
+from apportion.solver.certificate import Certificate, Verification, certify, verify
 from apportion.solver.choice import Choice, ChoiceSolution, ChoiceStage
 from apportion.solver.choice_search import solve_choice
 from apportion.solver.conflict import Conflict, find_conflict
+from apportion.solver.elastic import infeasibility_duals
 from apportion.solver.errors import ModelError, NoSolutionError, UnsupportedModelError
 from apportion.solver.model import Model, Objective
 from apportion.solver.mps import write_mps
@@ -32,6 +34,7 @@ __all__ = [
     "Axis",
     "Block",
     "Budget",
+    "Certificate",
     "Change",
     "Choice",
     "ChoiceSolution",
@@ -48,14 +51,18 @@ __all__ = [
     "Solver",
     "Status",
     "UnsupportedModelError",
+    "Verification",
     "available_backends",
+    "certify",
     "cheapest_repair",
     "check_point",
     "find_conflict",
     "from_pulp",
+    "infeasibility_duals",
     "pulp_variables",
     "read_mps",
     "solve_choice",
     "to_pulp",
+    "verify",
     "write_mps",
 ]
