@@ -22,6 +22,7 @@ from apportion.solver.read_mps import read_mps
 from apportion.solver.recheck import check_point
 from apportion.solver.registry import BACKENDS, available_backends
 from apportion.solver.repair import Change, Repair, cheapest_repair
+from apportion.solver.row_prices import Prices, prices
 from apportion.solver.rules import Rule
 from apportion.solver.solution import Solution
 from apportion.solver.solve import Solver
@@ -45,6 +46,7 @@ __all__ = [
     "ModelError",
     "NoSolutionError",
     "Objective",
+    "Prices",
     "Repair",
     "Rule",
     "Solution",
@@ -59,6 +61,7 @@ __all__ = [
     "find_conflict",
     "from_pulp",
     "infeasibility_duals",
+    "prices",
     "pulp_variables",
     "read_mps",
     "solve_choice",
