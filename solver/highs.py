@@ -9,15 +9,21 @@ model without the constant that presolve took out, cuts the optimum off and call
 
 from __future__ import annotations
 
-import importlib
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from apportion.solver.arrays import FloatArray
-from apportion.solver.backend import Capabilities, Claim, RawResult, Request, Stop, installed
+from apportion.solver.backend import Capabilities, Claim, RawResult, Request, installed
+from apportion.solver.highs_calls import (
+    finite,
+    new_highs,
+    pass_model,
+    read_result,
+    run_highs,
+    set_options,
+)
 from apportion.solver.model import Model
 
 BLIND_S_PER_NONZERO = 1e-4
@@ -60,21 +66,18 @@ class Highs:
 
     def solve(self, model: Model, request: Request) -> RawResult:
         """Minimise the first objective of ``model``."""
-        highspy: Any = importlib.import_module("highspy")
-        # the plain binding: the class derived from it prints a banner while it is constructed
-        solver: Any = highspy.Highs.__base__()
-        solver.setOptionValue("output_flag", False)
-        if _pass_model(highspy, solver, model) == highspy.HighsStatus.kError:
+        highspy, solver = new_highs()
+        if not pass_model(highspy, solver, model):
             return RawResult(Claim.FAILED, message="model refused")
-        for option, value in self._options(model, request).items():
-            # a refused option would leave the default in force in silence
-            if solver.setOptionValue(option, value) == highspy.HighsStatus.kError:
-                return RawResult(Claim.FAILED, message=f"option {option} = {value} refused")
+        fault = set_options(highspy, solver, self.options(model, request))
+        if fault:
+            return RawResult(Claim.FAILED, message=fault)
         if not model.is_lp:
             _listen(highspy, solver, request)
-        return _read(highspy, solver, model, _run(solver))
+        return read_result(highspy, solver, model, run_highs(solver))
 
-    def _options(self, model: Model, request: Request) -> dict[str, Any]:
+    def options(self, model: Model, request: Request) -> dict[str, Any]:
+        """What is asked of HiGHS for a model, as its options."""
         options: dict[str, Any] = {
             "solver": self.algorithm,
             "threads": request.threads,
@@ -101,27 +104,6 @@ class Highs:
         return "ipm_iteration_limit" if self.algorithm == "ipm" else "simplex_iteration_limit"
 
 
-def _pass_model(highspy: Any, solver: Any, model: Model) -> Any:
-    objective = model.objectives[0]
-    return solver.passModel(
-        model.column_count,
-        model.row_count,
-        model.values.size,
-        int(highspy.MatrixFormat.kRowwise),
-        int(highspy.ObjSense.kMinimize),
-        objective.sign * objective.offset,
-        objective.sign * objective.cost,
-        model.lower,
-        model.upper,
-        model.row_lower,
-        model.row_upper,
-        model.indptr,
-        model.indices,
-        model.values,
-        model.integer.astype(np.int32),
-    )
-
-
 def _listen(highspy: Any, solver: Any, request: Request) -> None:
     """Stop at our own deadline, and pass points on as the search finds them."""
     kinds = highspy.cb.HighsCallbackType
@@ -132,75 +114,10 @@ def _listen(highspy: Any, solver: Any, request: Request) -> None:
         if int(kind) == interrupt:
             answer.user_interrupt = budget.expired()
         elif int(kind) == better and tell is not None:
-            tell(np.array(output.mip_solution), _finite(output.mip_dual_bound))
+            tell(np.array(output.mip_solution), finite(output.mip_dual_bound))
 
     solver.setCallback(called, None)
     if math.isfinite(budget.deadline_s):
         solver.startCallback(kinds.kCallbackMipInterrupt)
     if tell is not None:
         solver.startCallback(kinds.kCallbackMipImprovingSolution)
-
-
-def _run(solver: Any) -> Any:
-    """Run between two resets of the workers.
-
-    HiGHS keeps them per calling thread, and fails where another number of them is asked for than
-    in the thread's last run, which may have been a stranger's.
-    """
-    # the name changed after 1.14
-    newer = hasattr(solver, "resetThreadScheduler")
-    reset = solver.resetThreadScheduler if newer else solver.resetGlobalScheduler
-    reset(True)
-    try:
-        return solver.run()
-    finally:
-        reset(True)
-
-
-def _read(highspy: Any, solver: Any, model: Model, run_status: Any) -> RawResult:
-    status = solver.getModelStatus()
-    message = str(solver.modelStatusToString(status))
-    if run_status == highspy.HighsStatus.kError:
-        return RawResult(Claim.FAILED, message=message)
-    kinds = highspy.HighsModelStatus
-    claim, stop = {
-        kinds.kOptimal: (Claim.OPTIMAL, Stop.FINISHED),
-        kinds.kInfeasible: (Claim.INFEASIBLE, Stop.FINISHED),
-        kinds.kUnbounded: (Claim.UNBOUNDED, Stop.FINISHED),
-        kinds.kUnboundedOrInfeasible: (Claim.INFEASIBLE_OR_UNBOUNDED, Stop.FINISHED),
-        kinds.kTimeLimit: (Claim.NOTHING, Stop.TIME),
-        kinds.kInterrupt: (Claim.NOTHING, Stop.TIME),
-        kinds.kIterationLimit: (Claim.NOTHING, Stop.WORK),
-        kinds.kSolutionLimit: (Claim.NOTHING, Stop.WORK),
-    }.get(status, (Claim.NOTHING, Stop.FINISHED))
-    info = solver.getInfo()
-    has_point = info.primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible)
-    if claim is Claim.NOTHING and has_point:
-        claim = Claim.POINT
-    solution = solver.getSolution()
-    has_duals = model.is_lp and bool(solution.dual_valid)
-    return RawResult(
-        claim,
-        stop,
-        x=_array(solution.col_value) if has_point else None,
-        bound=None if model.is_lp else _finite(info.mip_dual_bound),
-        duals=_array(solution.row_dual) if has_duals else None,
-        reduced_costs=_array(solution.col_dual) if has_duals else None,
-        work=_work(info, model),
-        message=message,
-    )
-
-
-def _work(info: Any, model: Model) -> float:
-    if not model.is_lp:
-        return max(0.0, float(info.mip_node_count))
-    iterations = (info.simplex_iteration_count, info.ipm_iteration_count)
-    return float(sum(count for count in iterations if count > 0))
-
-
-def _array(values: Any) -> FloatArray:
-    return np.asarray(values, dtype=np.float64)
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from apportion.solver.arrays import FloatArray, floats
-from apportion.solver.backend import Backend, Claim, Request, Stop
+from apportion.solver.backend import Backend, Request
 from apportion.solver.budget import Budget
 from apportion.solver.chain import Chain
 from apportion.solver.errors import ModelError
@@ -23,8 +23,7 @@ from apportion.solver.portfolio import case_for
 from apportion.solver.recheck import check_point
 from apportion.solver.registry import backend
 from apportion.solver.solution import Solution
-from apportion.solver.stage import StageResult
-from apportion.solver.status import Status
+from apportion.solver.summary import summed_up, without_columns
 from apportion.solver.worker_pool import WORKERS
 
 
@@ -119,10 +118,10 @@ class Solver:
         start = _start(model, warm_start)
         solver = self._chosen(model)
         if model.column_count == 0:
-            return _empty(model, solver, started)
+            return without_columns(model, solver, started)
         incumbent = None if start is None else check_point(model, start)[0]
-        stages = solve_in_order(model, solver, self._request(budget, start), incumbent)
-        return _solution(model, solver, stages, time.perf_counter() - started)
+        stages = solve_in_order(model, solver, self.request(budget, start), incumbent)
+        return summed_up(model, solver, stages, time.perf_counter() - started)
 
     def _chosen(self, model: Model) -> Backend:
         """The back end asked for by name, or those that the portfolio has for such a model."""
@@ -130,7 +129,8 @@ class Solver:
             return Chain([Hosted(member) for member in case_for(model).use])
         return Hosted(backend(self.backend))
 
-    def _request(self, budget: Budget, start: FloatArray | None) -> Request:
+    def request(self, budget: Budget, start: FloatArray | None = None) -> Request:
+        """What back ends are asked by a solver with these parameters."""
         return Request(
             budget=budget,
             gap=self.gap,
@@ -152,61 +152,3 @@ def _start(model: Model, warm_start: ArrayLike | None) -> FloatArray | None:
         bad = int(np.argmin(finite))
         raise ModelError(f"warm_start[{bad}] = {start[bad]} ({model.column_name(bad)})")
     return start
-
-
-def _empty(model: Model, solver: Backend, started: float) -> Solution:
-    """Judge a model without columns: its only point is the empty one."""
-    point, fault = check_point(model, np.empty(0))
-    values = tuple(objective.offset for objective in model.objectives)
-    return Solution(
-        status=Status.INFEASIBLE if point is None else Status.OPTIMAL,
-        point=point,
-        objectives=() if point is None else values,
-        bounds=(None,) * len(values) if point is None else values,
-        backend=solver.name,
-        elapsed_s=time.perf_counter() - started,
-        message=fault or "no columns",
-    )
-
-
-def _solution(
-    model: Model, solver: Backend, stages: list[StageResult], elapsed_s: float
-) -> Solution:
-    last, complete = stages[-1], len(stages) == len(model.objectives)
-    bounds: list[float | None] = [None] * len(model.objectives)
-    for position, stage in enumerate(stages):
-        objective = model.objectives[position]
-        if stage.bound is not None:
-            bounds[position] = objective.sign * stage.bound + objective.offset
-    if last.x is None:
-        status, values = last.status, ()
-    else:
-        proved = complete and all(stage.status is Status.OPTIMAL for stage in stages)
-        status = Status.OPTIMAL if proved else Status.FEASIBLE
-        values = tuple(objective.value(last.x) for objective in model.objectives)
-    works = [stage.raw.work for stage in stages if stage.raw.work is not None]
-    duals, reduced_costs = _prices(model, last) if complete else (None, None)
-    return Solution(
-        status=status,
-        point=last.x,
-        objectives=values,
-        bounds=tuple(bounds),
-        backend=solver.name,
-        elapsed_s=elapsed_s,
-        work=sum(works) if len(works) == len(stages) else None,
-        time_limited=not complete or any(stage.raw.stop is Stop.TIME for stage in stages),
-        message=last.message,
-        skipped=tuple(solver.skipped) if isinstance(solver, Chain) else (),
-        duals=duals,
-        reduced_costs=reduced_costs,
-    )
-
-
-def _prices(model: Model, last: StageResult) -> tuple[FloatArray | None, FloatArray | None]:
-    """Duals and reduced costs in the sense of the last objective, for the model's own rows."""
-    raw, sign = last.raw, model.objectives[-1].sign
-    if last.x is None or raw.claim is not Claim.OPTIMAL:
-        return None, None
-    duals = None if raw.duals is None else sign * raw.duals[: model.row_count]
-    reduced_costs = None if raw.reduced_costs is None else sign * raw.reduced_costs
-    return duals, reduced_costs
