@@ -24,6 +24,7 @@ from apportion.solver.registry import BACKENDS, available_backends
 from apportion.solver.repair import Change, Repair, cheapest_repair
 from apportion.solver.row_prices import Prices, prices
 from apportion.solver.rules import Rule
+from apportion.solver.session import RebuildReason, Session, SessionStep
 from apportion.solver.solution import Solution
 from apportion.solver.solve import Solver
 from apportion.solver.status import Status
@@ -47,8 +48,11 @@ __all__ = [
     "NoSolutionError",
     "Objective",
     "Prices",
+    "RebuildReason",
     "Repair",
     "Rule",
+    "Session",
+    "SessionStep",
     "Solution",
     "Solver",
     "Status",
