@@ -122,6 +122,9 @@ class _Search:
             return _Found(Status.NO_SOLUTION)
         self.solves += 1
         part = only(self.model, rules, domains=self.domains)
+        # a proof in fractions is much cheaper than two searches that end without a point
+        if not part.is_lp and infeasibility_duals(part, self.solver, self.budget) is not None:
+            return _Found(Status.INFEASIBLE)
         try:
             found = self.solver.solve(part, budget=self.budget)
         except UnsupportedModelError:

@@ -116,8 +116,9 @@ def cheapest_repair(
     for at in np.flatnonzero(amounts > PRIMAL).tolist():
         i, amount = int(row[at]), float(amounts[at])
         before = float(model.row_lower[i] if effect[at] > 0 else model.row_upper[i])
+        after = before - float(effect[at]) * amount
         cost = amount * float(prices[i])
-        changes.append(Change(model.row_name(i), i, before, before - effect[at] * amount, cost))
+        changes.append(Change(model.row_name(i), i, before, after, cost))
     cost = sum(change.cost for change in changes)
     repair = Repair(found.status, tuple(changes), cost, found.bound)
     point, _ = check_point(repair.applied(model), found.point[: model.column_count])
