@@ -41,6 +41,23 @@ def to_pulp(model: Model, *, objective: int = 0) -> Any:
     objective
         Position of the objective that the problem gets. The others are kept aside until
         :func:`from_pulp`.
+
+    Examples
+    --------
+    A rule that two jobs do not run together, added to a model in PuLP's terms:
+
+    >>> from apportion.solver import Axis, ModelBuilder
+    >>> builder = ModelBuilder("tiny")
+    >>> x = builder.columns("x", 2, integer=True, axes=(Axis("job", ["a", "b"]),))
+    >>> builder.objective("placed", column=x, value=1.0, maximise=True)
+    >>> builder.objective("cost", column=x, value=[3.0, 2.0])
+    >>> model = builder.build()
+    >>> problem = to_pulp(model)
+    >>> var = pulp_variables(problem, model)
+    >>> problem += var["x[a]"] + var["x[b]"] <= 1, "not_together"
+    >>> ruled = from_pulp(problem)
+    >>> ruled.column_names(), ruled.row_names(), [one.name for one in ruled.objectives]
+    (['x[a]', 'x[b]'], ['not_together'], ['placed', 'cost'])
     """
     pulp: Any = importlib.import_module("pulp")
     chosen = model.objectives[objective]
