@@ -18,7 +18,7 @@ from apportion.formulations.training.work_conservation import MostGpus, Placeabl
 from apportion.instances import Budget, Decision, Stage
 from apportion.instances.columns import Floats, Ints
 from apportion.instances.policy import Column
-from apportion.instances.training import TrainingRound
+from apportion.instances.training import Allocation, TrainingRound
 from apportion.instances.training.jobs import NEVER
 from apportion.solver import (
     Axis,
@@ -35,6 +35,22 @@ from apportion.solver import Budget as Deadline
 
 LARGEST_COST = 2.0**45
 """Costs of a model beyond this are written in a larger unit; codes refuse them from 1e15 on."""
+
+
+@dataclass(frozen=True)
+class PricedDecision(Decision):
+    """A decision with the prices that prove part of its bound.
+
+    Parameters
+    ----------
+    prices
+        Price of one GPU of each type in the relaxation, shape (k,); None where it was not solved.
+    credit
+        Price of one GPU in use, where as many as possible have to be.
+    """
+
+    prices: Floats | None = None
+    credit: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +71,10 @@ class FFTProgram:
         As in the policy.
     custom
         A model with a user's side rules; short cuts by structure are then off.
+    merged
+        Whether identical jobs share columns of the model.
+    more_gpus
+        GPUs in service beyond those of the round, for what-ifs.
     """
 
     round_: TrainingRound
@@ -64,6 +84,8 @@ class FFTProgram:
     work_conservation: str
     method: str
     custom: Model | None = None
+    merged: bool = True
+    more_gpus: int = 0
 
     @cached_property
     def rows(self) -> Ints:
@@ -79,6 +101,9 @@ class FFTProgram:
     @cached_property
     def classes(self) -> Classes:
         """Placeable jobs grouped by equal gang and equal costs, which are interchangeable."""
+        if not self.merged:
+            everyone: Ints = np.arange(self.rows.size, dtype=np.int64)
+            return Classes(everyone, everyone, np.ones_like(everyone))
         return identical_rows(np.c_[self.gang[self.rows], self.cost[self.rows]])
 
     @cached_property
@@ -90,7 +115,8 @@ class FFTProgram:
     @cached_property
     def asked(self) -> int:
         """K(t), the smaller of GPUs in service and GPUs asked for, less what is held."""
-        everything = min(int(self.round_.capacity.sum()), int(self.gang.sum()))
+        in_service = int(self.round_.capacity.sum()) + self.more_gpus
+        everything = min(in_service, int(self.gang.sum()))
         return everything - int(self.held.gpus.sum())
 
     @cached_property
@@ -157,6 +183,82 @@ class FFTProgram:
     def with_model(self, model: Model) -> FFTProgram:
         """Solve this model instead: the program's own with a user's side rules."""
         return replace(self, custom=model)
+
+    def apart(self) -> FFTProgram:
+        """Give every job columns of its own, so that a side rule can tell identical jobs apart."""
+        return replace(self, merged=False)
+
+    def with_gpus(self, kind: int, more: int) -> FFTProgram:
+        """Give the program with so many GPUs more of a type, or less."""
+        free = self.held.free.copy()
+        free[kind] += more
+        return replace(
+            self, held=replace(self.held, free=free), more_gpus=self.more_gpus + more
+        )  # fmt: skip
+
+    def forced(self, job: int, kind: int) -> FFTProgram:
+        """Give the program with a job placed on a type, whatever it costs the others.
+
+        Parameters
+        ----------
+        job
+            Row of a job that may be placed.
+        kind
+            A type it can run on, with room for its gang.
+        """
+        held, gang = self.held, int(self.gang[job])
+        free, open_ = held.free.copy(), held.open.copy()
+        free[kind] -= gang
+        open_[job] = False
+        return replace(
+            self,
+            held=Pinned(
+                job=np.append(held.job, job),
+                gpu_type=np.append(held.gpu_type, kind),
+                gpus=np.append(held.gpus, gang),
+                lease_end_s=np.append(held.lease_end_s, self.round_.now_s + self.round_.duration_s),
+                guaranteed=np.append(held.guaranteed, False),
+                free=free,
+                open=open_,
+            ),
+        )
+
+    def kept_out(self, job: int) -> FFTProgram:
+        """Give the program in which a job has to wait."""
+        open_ = self.held.open.copy()
+        open_[job] = False
+        return replace(self, held=replace(self.held, open=open_))
+
+    def value(self, allocation: Allocation) -> float:
+        """Cost of an allocation's jobs, leases that go on included; infinite where one cannot be."""
+        kinds = np.full(self.gang.size, NOWHERE, dtype=np.int64)
+        kinds[allocation.job] = allocation.gpu_type
+        kinds[self.held.job] = NOWHERE
+        return self._value(kinds)
+
+    def in_words(self, block: str, label: str) -> str:
+        """Say what a row of the model demands.
+
+        Parameters
+        ----------
+        block
+            Name of the family of rows.
+        label
+            What stands in brackets in the row's name.
+
+        Returns
+        -------
+        A text, empty for rows that are not the program's own.
+        """
+        types = self.round_.cluster.types.tolist()
+        if block == "capacity" and label in types:
+            return f"GPU type {label}: {int(self.held.free[types.index(label)])} GPUs are free"
+        if block == "one_type":
+            row = self.round_.jobs.id.tolist().index(label)
+            return f"job {label!r}: its gang of {int(self.gang[row])} runs once, on one GPU type"
+        if block == "work_conservation":
+            return f"work conservation (F-C4): at least {self.asked} GPUs are placed"
+        return ""
 
     def incumbent(self) -> Decision:
         """Fill types greedily, least cost per GPU first; largest gangs first if that places more."""
@@ -235,16 +337,21 @@ class FFTProgram:
         stage = replace(first, answered=True, bound=cost, gap=0.0)
         return self._decision(kinds, "OPTIMAL", cost, (stage,))
 
-    def _choose(
-        self, total: float | None, kinds: Ints, solver: Solver, budget: Budget
-    ) -> ChoiceSolution:
+    def choice(self, total: float | None) -> Choice:
+        """The round as a choice of a type for each class of jobs.
+
+        Parameters
+        ----------
+        total
+            GPUs that have to be placed beside the leases that go on; None for no such demand.
+        """
         classes, rows = self.classes, self.rows
         first = rows[classes.first]
         gang = self.gang[first]
         fits = gang[:, None] <= self.held.free[None, :]
         cost = np.where(fits, self.cost[first], np.inf)
         k = cost.shape[1]
-        choice = Choice(
+        return Choice(
             cost=cost,
             amount=np.broadcast_to(gang[:, None].astype(np.float64), cost.shape),
             resource=np.arange(k, dtype=np.int64),
@@ -252,9 +359,15 @@ class FFTProgram:
             count=classes.count,
             total=total,
         )
+
+    def _choose(
+        self, total: float | None, kinds: Ints, solver: Solver, budget: Budget
+    ) -> ChoiceSolution:
+        classes, rows = self.classes, self.rows
+        choice = self.choice(total)
         chosen = kinds[rows]
         on = chosen >= 0
-        plan = np.zeros(cost.shape, dtype=np.int64)
+        plan = np.zeros(choice.cost.shape, dtype=np.int64)
         np.add.at(plan, (classes.of_row[on], chosen[on]), 1)
         return solve_choice(
             choice, solver, budget=Deadline.of(_seconds(budget)), incumbent=plan,
@@ -285,9 +398,10 @@ class FFTProgram:
         status = answer.status if sure else Status.FEASIBLE
         if answer.plan is None:
             status = Status.FEASIBLE
-        return self._decision(
+        out = self._decision(
             kinds, status.name, bound, tuple(told), time_limited=answer.time_limited
         )
+        return replace(out, prices=answer.prices, credit=answer.total_price)
 
     def _spread(self, plan: Ints) -> Ints:
         """Give the types a plan chose for each class to its members."""
@@ -307,7 +421,8 @@ class FFTProgram:
         self, model: Model, solver: Solver, budget: Budget, kinds: Ints, first: Stage
     ) -> Decision:
         if budget.left_s() <= 0.0 or model.column_count == 0:
-            return self._without_search(kinds, first)
+            out = self._without_search(kinds, first)
+            return out if self.custom is None else _without_side_rules(out)
         start = time.perf_counter()
         answer = solver.solve(model, budget=Deadline.of(_seconds(budget)))
         took_s = time.perf_counter() - start
@@ -343,7 +458,8 @@ class FFTProgram:
         if answer.status is not Status.INFEASIBLE:
             known = self.custom is None and self._unproved(kinds) == "FEASIBLE"
             status = "FEASIBLE" if known else answer.status.name
-            return self._decision(kinds, status, None, stages, time_limited=answer.time_limited)
+            out = self._decision(kinds, status, None, stages, time_limited=answer.time_limited)
+            return out if self.custom is None else _without_side_rules(out)
         if self.custom is not None:
             out = self._decision(kinds, answer.status.name, None, stages)
             note = "the side rules were given up: no plan obeys the model that was given"
@@ -412,19 +528,19 @@ class FFTProgram:
     def _decision(
         self, kinds: Ints, status: str, bound: float | None, stages: tuple[Stage, ...], *,
         time_limited: bool = False,
-    ) -> Decision:  # fmt: skip
+    ) -> PricedDecision:  # fmt: skip
         value = self._value(kinds)
         gap = None if bound is None else _relative(value, bound)
         end_s = self.round_.now_s + self.round_.duration_s
         if stages and not any(stage.answered for stage in stages):
             stages = (replace(stages[0], answered=True), *stages[1:])
-        return Decision(
+        return PricedDecision(
             joined(self.held, kinds, self.gang, end_s), status=status, objective=value,
-            bound=bound, gap=gap, per_job=self._columns(), stages=stages,
+            bound=bound, gap=gap, per_job=self.columns(), stages=stages,
             notes=notes_on_hopeless(self.round_), time_limited=time_limited,
         )  # fmt: skip
 
-    def _columns(self) -> dict[str, Column]:
+    def columns(self) -> dict[str, Column]:
         """Give rho, mu, tau and the finish-time fairness each job would reach from here."""
         jobs, owed = self.round_.jobs, self.owed
         runs = owed.fair_per_s > 0
@@ -442,6 +558,14 @@ class FFTProgram:
             "tau_s": np.where(runs, jobs.arrival_s + ideal, NEVER),
             "ftf_share": share,
         }
+
+
+def _without_side_rules(decision: Decision) -> Decision:
+    """Say of a plan that nobody asked whether it obeys the side rules."""
+    note = "no plan that obeys the side rules was found in time; this one does not look at them"
+    return replace(
+        decision, status="NO_SOLUTION", bound=None, gap=None, notes=(note, *decision.notes)
+    )
 
 
 def _seconds(budget: Budget) -> float | None:
