@@ -319,20 +319,33 @@ def _check_duals(model: Model, certificate: Certificate, text: str, faults: list
         return
     proved = bound_by_duals(model, duals)
     if str(proved) != text:
-        row = _slackest(model, np.array(certificate.point, dtype=np.float64), duals)
-        where = "" if row is None else f"; the largest loss is at row {model.row_name(row)}"
-        faults.append(
-            f"duals: they prove {proved} for {model.objectives[0].name}, not {text}{where}"
-        )
+        place = _largest_loss(model, np.array(certificate.point, dtype=np.float64), duals)
+        where = f"; the largest loss is at {place}" if place else ""
+        told = "nothing" if proved is None else f"{float(proved):g}"
+        faults.append(f"duals: they prove {told} for {model.objectives[0].name}, not {text}{where}")
 
 
-def _slackest(model: Model, x: FloatArray, duals: FloatArray) -> int | None:
-    """Row that adds most to the distance between the point's value and the duals' bound."""
-    y = model.objectives[0].sign * duals
-    side = np.where(y > 0.0, model.row_lower, model.row_upper)
+def _largest_loss(model: Model, x: FloatArray, duals: FloatArray) -> str:
+    """Row or column that adds most to the distance between the point's value and the bound."""
+    objective = model.objectives[0]
+    y = objective.sign * duals
+    z = objective.sign * objective.cost - np.asarray(model.matrix.T.dot(y), dtype=np.float64)
+    rows = _losses(y, model.activity(x), model.row_lower, model.row_upper)
+    columns = _losses(z, x, model.lower, model.upper)
+    if max(rows.max(initial=0.0), columns.max(initial=0.0)) <= COMPARISON:
+        return ""
+    if rows.max(initial=0.0) >= columns.max(initial=0.0):
+        return f"row {model.row_name(int(np.argmax(rows)))}"
+    return f"column {model.column_name(int(np.argmax(columns)))}"
+
+
+def _losses(
+    multiplier: FloatArray, value: FloatArray, lower: FloatArray, upper: FloatArray
+) -> FloatArray:
+    """Give what each multiplier loses where its side is not reached."""
+    side = np.where(multiplier > 0.0, lower, upper)
     usable = np.isfinite(side)
-    loss = np.where(usable, y * (model.activity(x) - np.where(usable, side, 0.0)), 0.0)
-    return int(np.argmax(loss)) if loss.size and loss.max() > COMPARISON else None
+    return np.where(usable, multiplier * (value - np.where(usable, side, 0.0)), 0.0)
 
 
 def _number(text: str, faults: list[str]) -> float:
