@@ -6,8 +6,6 @@ rule, costs a few passes over its columns; messages are written only for what is
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from apportion.executor.tolerances import WORK_RELATIVE
@@ -125,9 +123,8 @@ def _configurations(round_: TrainingRound, a: Allocation) -> list[Violation]:
     if np.count_nonzero(good) < good.size:
         for i in np.flatnonzero(~good).tolist():
             found += _one_configuration(round_, int(job[i]), int(kind[i]), int(gpus[i]))
-    memory = round_.cluster.type_memory_gib
-    if any(map(math.isfinite, memory.tolist())):
-        need, has = jobs.gpu_memory_gib[job], memory[kind]
+    if round_.cluster.tracks_gpu_memory:
+        need, has = jobs.gpu_memory_gib[job], round_.cluster.type_memory_gib[kind]
         short = [
             i for i in np.flatnonzero(~(need <= has)).tolist() if not _may_not_stop(round_, job[i])
         ]

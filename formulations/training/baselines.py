@@ -35,11 +35,13 @@ def _going_on(round_: TrainingRound, held: Pinned) -> Ints:
     takes the GPUs: then the youngest first.
     """
     jobs, k = round_.jobs, held.free.size
-    rows = np.flatnonzero(jobs.running & held.open)
+    rows = (jobs.running & held.open).nonzero()[0]
     kinds = jobs.previous_type[rows]
     able = jobs.throughput_per_s[rows, kinds] > 0
-    able &= jobs.gpu_memory_gib[rows] <= round_.cluster.type_memory_gib[kinds]
-    rows, kinds = rows[able], kinds[able]
+    if round_.cluster.tracks_gpu_memory:
+        able &= jobs.gpu_memory_gib[rows] <= round_.cluster.type_memory_gib[kinds]
+    if np.count_nonzero(able) < rows.size:
+        rows, kinds = rows[able], kinds[able]
     used = np.bincount(kinds, weights=jobs.held_gpus[rows], minlength=k)
     if (used > held.free).any():
         order = rows[np.lexsort((jobs.code[rows], jobs.arrival_s[rows]))]

@@ -337,6 +337,18 @@ class FFTProgram:
         stage = replace(first, answered=True, bound=cost, gap=0.0)
         return self._decision(kinds, "OPTIMAL", cost, (stage,))
 
+    @property
+    def required(self) -> int | None:
+        """GPUs that have to be placed beside the leases that go on: mode ``hard`` says so."""
+        return self.asked if self.work_conservation == "hard" else None
+
+    def choice_of(self, allocation: Allocation) -> Choice:
+        """The round as a choice among all plans that place as many GPUs as an allocation does."""
+        if self.work_conservation == "none":
+            return self.choice(None)
+        own = ~np.isin(allocation.job, self.held.job)
+        return self.choice(float(self.gang[allocation.job[own]].sum()))
+
     def choice(self, total: float | None) -> Choice:
         """The round as a choice of a type for each class of jobs.
 

@@ -6,8 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from apportion.instances.columns import Bools, Floats, Ints
+from apportion.instances.columns import Bools, Floats, Ints, freeze
 from apportion.instances.training import TrainingRound
+
+_NONE: Ints = np.zeros(0, dtype=np.int64)
+_NO_END: Floats = np.zeros(0)
+_NOT_SURE: Bools = np.zeros(0, dtype=np.bool_)
+for _empty in (_NONE, _NO_END, _NOT_SURE):
+    freeze(_empty)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +46,10 @@ def pinned(round_: TrainingRound) -> Pinned:
     with enough GPUs; those with the fewest types to choose from go first, then the largest, so
     that one that may lie anywhere leaves room for one that may not.
     """
-    jobs = round_.jobs
+    jobs, n = round_.jobs, len(round_.jobs)
+    free_to_stop = np.count_nonzero(jobs.preemptible) == n and not np.count_nonzero(jobs.guaranteed)
+    if free_to_stop and not round_.commitments.job.size:
+        return _nobody(round_)
     sure = jobs.guaranteed & (jobs.lease_end_s > round_.now_s)
     keeps = np.flatnonzero(jobs.running & (~jobs.preemptible | sure))
     promised = round_.commitments.active(round_.now_s)
@@ -77,9 +86,8 @@ def pinned(round_: TrainingRound) -> Pinned:
 
 
 def _nobody(round_: TrainingRound) -> Pinned:
-    none = np.zeros(0, dtype=np.int64)
     return Pinned(
-        none, none, none, np.zeros(0), np.zeros(0, dtype=np.bool_), round_.capacity,
+        _NONE, _NONE, _NONE, _NO_END, _NOT_SURE, round_.capacity,
         np.ones(len(round_.jobs), dtype=np.bool_),
     )  # fmt: skip
 

@@ -163,6 +163,11 @@ class Cluster:
         freeze(out)
         return out
 
+    @cached_property
+    def tracks_gpu_memory(self) -> bool:
+        """Whether the memory of any GPU type is known."""
+        return bool(np.isfinite(self.type_memory_gib).any())
+
     def type_index(self, name: str) -> int:
         """Find a GPU type by name; an unknown one raises with the nearest right spelling."""
         found = np.flatnonzero(self.types == name)

@@ -185,7 +185,8 @@ class TrainingRound:
         # a table without jobs may have been given without types too
         out = jobs.throughput_per_s.reshape(len(jobs), self.cluster.types.size) > 0
         out &= jobs.gang[:, None] <= self.capacity[None, :]
-        out &= jobs.gpu_memory_gib[:, None] <= self.cluster.type_memory_gib[None, :]
+        if self.cluster.tracks_gpu_memory:
+            out &= jobs.gpu_memory_gib[:, None] <= self.cluster.type_memory_gib[None, :]
         freeze(out)
         return out
 
