@@ -19,6 +19,10 @@ WORKER_FROM_S = 2.0
 """Time left from which a MILP goes to a worker: starting one takes 0.3 s, and more on a busy
 machine, which shorter limits cannot spare."""
 
+IDLE_FROM_S = 0.2
+"""Time left from which a MILP goes to a worker that is there already: sending a model of 64,000
+nonzeros takes a hundredth of a second."""
+
 WORKER_FROM_NONZEROS = 10_000
 """Size from which a MILP goes to a worker. The stretches in which codes look at no clock grow with
 the model, to about 0.4 s for 32,000 nonzeros; below this they are shorter than the start."""
@@ -33,14 +37,14 @@ _log = logging.getLogger("apportion.solver")
 
 
 def wants_worker(model: Model, request: Request) -> bool:
-    """Whether a model goes to a worker.
+    """Whether a model goes to a worker if one is there; from ``WORKER_FROM_S`` on one is started.
 
     Without a limit there is nothing to kill a worker for.
     """
     return (
         not model.is_lp
         and model.values.size >= WORKER_FROM_NONZEROS
-        and WORKER_FROM_S <= request.budget.left_s() < math.inf
+        and IDLE_FROM_S <= request.budget.left_s() < math.inf
     )
 
 
@@ -80,22 +84,27 @@ class Hosted:
         """
         if not (wants_worker(model, request) and self._known()):
             return self.inner.solve(model, request)
+        worker = self._worker(request)
+        if worker is None:
+            return self.inner.solve(model, request)
+        waited = worker.answers > 0
+        raw = _Visit(worker, request).run(packed(Errand(self.name, model, request)))
+        if raw is None:
+            # refused: asked here it says so at once, and with names that the worker does not know
+            return self.inner.solve(model, request)
+        if waited and raw.claim is Claim.FAILED and raw.message == DIED:
+            # it may have died while it waited, which says nothing of the model
+            return self.solve(model, request)
+        return raw
+
+    def _worker(self, request: Request) -> Worker | None:
+        if request.budget.left_s() < WORKER_FROM_S:
+            return WORKERS.take_idle()
         try:
-            raw = self._sent(packed(Errand(self.name, model, request)), request)
+            return WORKERS.take()
         except OSError:
             _log.warning("no worker can be started: %s runs in this process", self.name)
-            return self.inner.solve(model, request)
-        # refused: asked here it says so at once, and with the names that the worker does not know
-        return self.inner.solve(model, request) if raw is None else raw
-
-    def _sent(self, errand: Frame, request: Request) -> RawResult | None:
-        """Have it done by a worker; by another one if the first died while it waited."""
-        worker = WORKERS.take()
-        waited = worker.answers > 0
-        raw = _Visit(worker, request).run(errand)
-        if waited and raw is not None and raw.claim is Claim.FAILED and raw.message == DIED:
-            return _Visit(WORKERS.take(), request).run(errand)
-        return raw
+            return None
 
     def _known(self) -> bool:
         """Whether a worker would make the same back end from the name."""

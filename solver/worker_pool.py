@@ -131,19 +131,24 @@ class WorkerPool:
         OSError
             If none can be started.
         """
-        with self._lock:
-            idle, self._idle = self._idle, []
-            usable = [worker for worker in idle if worker.alive()]
-            self._idle = usable[:-1]
-        for worker in idle:
-            if worker not in usable:
-                self.drop(worker)
-        if usable:
-            return usable[-1]
+        worker = self.take_idle()
+        if worker is not None:
+            return worker
         worker = Worker()
         with self._lock:
             self._all.add(worker)
         return worker
+
+    def take_idle(self) -> Worker | None:
+        """Give an idle worker if there is one."""
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                worker = self._idle.pop()
+            if worker.alive():
+                return worker
+            self.drop(worker)
 
     def give_back(self, worker: Worker) -> None:
         """Take a worker back that has answered."""

@@ -121,7 +121,7 @@ class TestWire:
 def test_a_worker_is_for_large_milps_with_some_seconds(choice_model):
     large = choice_model(2000, 4)
     assert wants_worker(large, Request(Budget.of(3.0), 0.0))
-    assert not wants_worker(large, Request(Budget.of(1.5), 0.0))
+    assert not wants_worker(large, Request(Budget.of(0.1), 0.0))
     assert not wants_worker(large, Request(Budget.of(None), 0.0))
     assert not wants_worker(large.relaxed(), Request(Budget.of(3.0), 0.0))
     assert not wants_worker(choice_model(20, 4), Request(Budget.of(3.0), 0.0))
@@ -152,6 +152,20 @@ def test_workers_are_kept_in_a_with_block_and_end_with_it(always, choice_model):
             solver.solve(model, budget=Budget.of(60.0))
         assert WORKERS.pids() == (first,)
     assert gone(first)
+
+
+def test_a_short_limit_uses_a_worker_that_is_there_and_starts_none(always, choice_model):
+    model = choice_model(6, 2, whole=True)
+    with Solver(backend="highs") as solver:
+        solver.solve(model, budget=Budget.of(1.5))
+        assert WORKERS.pids() == ()
+        solver.solve(model, budget=Budget.of(60.0))
+        (worker,) = WORKERS.pids()
+        os.kill(worker, signal.SIGSTOP)
+        found = solver.solve(model, budget=Budget.of(0.4))
+        assert found.status is Status.NO_SOLUTION
+        assert "killed" in found.message
+    assert gone(worker)
 
 
 def test_without_a_with_block_none_is_kept(always, choice_model):
