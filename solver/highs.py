@@ -26,11 +26,12 @@ from apportion.solver.highs_calls import (
 )
 from apportion.solver.model import Model
 
-BLIND_S_PER_NONZERO = 1e-4
+BLIND_S_PER_NONZERO = 2e-4
 """Budget per nonzero below which a MILP goes without probing, enumeration and feasibility jump.
 
 These three do not look at the clock, and ask no callback. On 64,000 nonzeros the first two took 2
-CPU seconds of a limit of 0.5; on 32,000 the jump took 0.35 of a limit of 0.2, for a poor point.
+CPU seconds of a limit of 0.5; on 32,000 the jump took 0.35 of a limit of 0.2, for a poor point. The
+factor of six to that leaves room for machines that others use.
 """
 
 _SEED_RANGE = 2**31

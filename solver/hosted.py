@@ -23,9 +23,9 @@ IDLE_FROM_S = 0.2
 """Time left from which a MILP goes to a worker that is there already: sending a model of 64,000
 nonzeros takes a hundredth of a second."""
 
-WORKER_FROM_NONZEROS = 10_000
+WORKER_FROM_NONZEROS = 5_000
 """Size from which a MILP goes to a worker. The stretches in which codes look at no clock grow with
-the model, to about 0.4 s for 32,000 nonzeros; below this they are shorter than the start."""
+the model, to 1 CPU second for 32,000 nonzeros; below this they are shorter than the start."""
 
 GRACE_S = 0.1
 """Time after the deadline at which a worker is killed, so that it may hand over what it found."""
