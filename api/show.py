@@ -18,6 +18,8 @@ def answer_tables(answer: Answer) -> Iterator[Table | Text]:
     yield _jobs(answer)
     if answer.stages:
         yield _stages(answer)
+    for one in answer.skipped:
+        yield Text(f"skipped: {one}")
     yield Text(_verdict(answer))
 
 

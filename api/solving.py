@@ -19,7 +19,8 @@ from apportion.instances.training import Outcome, TrainingRound
 from apportion.instances.training.planned import planned_outcome
 from apportion.instances.training.round_json import read_round
 from apportion.registry import make_policy, told_parameters
-from apportion.solver import Budget, ModelError, Solver
+from apportion.solver import Budget, ModelError
+from apportion.watching import WatchedSolver
 
 
 def solve(
@@ -96,6 +97,7 @@ def solve(
         decision=decision,
         memory=known,
         elapsed_s=time.perf_counter() - start,
+        skipped=solver.skipped,
     )
 
 
@@ -120,7 +122,9 @@ def budget_of(time_limit_s: float | None) -> Budget:
     return Budget.of(seconds)
 
 
-def solver_of(gap: float, backend: str, seed: int, work_limit: int | None = None) -> Solver:
+def solver_of(
+    gap: float, backend: str, seed: int, work_limit: int | None = None
+) -> WatchedSolver:
     """Set a solver up.
 
     Raises
@@ -129,7 +133,7 @@ def solver_of(gap: float, backend: str, seed: int, work_limit: int | None = None
         On an unknown back end, or a gap or seed out of range.
     """
     try:
-        return Solver(gap=gap, backend=backend, seed=seed, work_limit=work_limit)
+        return WatchedSolver(gap=gap, backend=backend, seed=seed, work_limit=work_limit)
     except ModelError as error:
         raise InstanceError(str(error)) from None
 
