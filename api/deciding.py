@@ -9,7 +9,8 @@ from typing import Any
 from apportion.executor.training import check, check_commitments, place
 from apportion.instances import Decision, Policy, Reactive, Reason
 from apportion.instances.training import TrainingRound
-from apportion.solver import Budget, Solver
+from apportion.side_rules import SideRules, extended, without_proof
+from apportion.solver import Budget, Solver, Status
 
 log = logging.getLogger("apportion.deciding")
 
@@ -79,23 +80,33 @@ def decide(
 
 
 def decide_safely(
-    policy: Policy, round_: TrainingRound, memory: Any, solver: Solver, budget: Budget
+    policy: Policy,
+    round_: TrainingRound,
+    memory: Any,
+    solver: Solver,
+    budget: Budget,
+    side_rules: SideRules | None = None,
 ) -> Decision:
     """Decide a round so that what leaves has passed the checker and lies on nodes.
 
     A search that fails, or whose answer breaks a rule, is replaced by the program's incumbent,
-    and a note says so.
+    and a note says so. It does not know of side rules, so that its status is then ``NO_SOLUTION``.
 
     Raises
     ------
     EngineError
         If the incumbent fails or breaks a rule too.
     InstanceError
-        On a memory that is not the policy's.
+        On a memory that is not the policy's, or side rules that cannot be added.
     """
-    program = policy.compile(round_, memory, budget)
+    program: Any = policy.compile(round_, memory, budget)
+    same_objectives = True
+    if side_rules is not None:
+        program, same_objectives = extended(program, side_rules, policy.name)
     try:
         decision = program.solve(solver, budget)
+        if not same_objectives:
+            decision = without_proof(decision)
         return _placed_and_checked(round_, decision)
     except _BrokenRule as error:
         fault = f"broke a rule ({error})"
@@ -111,6 +122,9 @@ def decide_safely(
             f"{policy.name}: the incumbent failed: {type(error).__name__}: {error}"
         ) from error
     note = f"the search {' '.join(fault.split())}; this is the greedy incumbent"
+    if side_rules is not None:
+        note += ", which does not look at the side rules"
+        decision = replace(decision, status=Status.NO_SOLUTION.name, bound=None, gap=None)
     return replace(decision, notes=(note, *decision.notes))
 
 

@@ -19,6 +19,7 @@ from apportion.instances.training import Outcome, TrainingRound
 from apportion.instances.training.planned import planned_outcome
 from apportion.instances.training.round_json import read_round
 from apportion.registry import make_policy, told_parameters
+from apportion.side_rules import SideRules
 from apportion.solver import Budget, ModelError
 from apportion.watching import WatchedSolver
 
@@ -35,6 +36,7 @@ def solve(
     gap: float = 1e-4,
     backend: str = "auto",
     seed: int = 0,
+    side_rules: SideRules | None = None,
 ) -> Answer:
     """Decide one round; the allocation that comes back has passed the checker.
 
@@ -57,6 +59,10 @@ def solve(
         Relative gap at which an answer counts as optimal.
     backend, seed
         Back end by name, and the seed of its random choices.
+    side_rules
+        Rules of your own: called with the compiled model as a ``pulp.LpProblem`` and its
+        variables by job and type, ``x["job"]["A100"]``; gives the problem back, changed. Or gives
+        an :class:`apportion.solver.Model`.
 
     Returns
     -------
@@ -66,7 +72,7 @@ def solve(
     ------
     InstanceError
         On an unknown policy, an unusable parameter or memory, a time limit that is not positive,
-        or a file that is not a round.
+        a file that is not a round, or side rules for a policy without a model.
     EngineError
         If even the greedy answer does not pass the checker: our fault.
 
@@ -87,7 +93,7 @@ def solve(
     chosen = make_policy(policy, parameters)
     solver = solver_of(gap, backend, seed)
     known, note = _remembered(chosen, memory, previous, outcome, asked)
-    decision = decide_safely(chosen, asked, known, solver, budget)
+    decision = decide_safely(chosen, asked, known, solver, budget, side_rules)
     if note:
         decision = replace(decision, notes=(*decision.notes, note))
     return Answer(
@@ -122,9 +128,7 @@ def budget_of(time_limit_s: float | None) -> Budget:
     return Budget.of(seconds)
 
 
-def solver_of(
-    gap: float, backend: str, seed: int, work_limit: int | None = None
-) -> WatchedSolver:
+def solver_of(gap: float, backend: str, seed: int, work_limit: int | None = None) -> WatchedSolver:
     """Set a solver up.
 
     Raises
