@@ -16,12 +16,12 @@ from apportion.solver.wire import Frame
 from apportion.solver.worker_pool import WORKERS, Worker
 
 WORKER_FROM_S = 2.0
-"""Time left from which a MILP goes to a worker: starting one takes 0.3 s, and more on a busy
-machine, which shorter limits cannot spare."""
+"""Time left from which a worker is started for a MILP. That takes 0.4 CPU seconds, and up to 2 s of
+the clock on a machine with five searches a core, which shorter limits cannot spare."""
 
 IDLE_FROM_S = 0.2
-"""Time left from which a MILP goes to a worker that is there already: sending a model of 64,000
-nonzeros takes a hundredth of a second."""
+"""Time left from which a MILP goes to a worker that is there already: putting a model of 64,000
+nonzeros into a message and reading it takes a thousandth of a second, an errand 0.02 s."""
 
 WORKER_FROM_NONZEROS = 5_000
 """Size from which a MILP goes to a worker. The stretches in which codes look at no clock grow with

@@ -25,7 +25,7 @@ from apportion.solver.worker import main
 main()
 """
 """What a worker runs. The face of the package is not imported, only found: importing it takes 0.8
-CPU seconds and 30 MiB, against 0.5 for all that a worker needs."""
+CPU seconds and 30 MiB, against 0.4 for all that a worker needs."""
 
 
 class Worker:
