@@ -28,6 +28,7 @@ from apportion.registry import make_policy, policy_classes
 from apportion.results import training_metrics
 from apportion.simulating import simulate
 from apportion.solving import solve
+from apportion.verifying import verify
 
 __version__ = _version("apportion")
 
@@ -60,5 +61,6 @@ __all__ = [
     "solve",
     "to_frame",
     "training_metrics",
+    "verify",
     "write_round",
 ]

@@ -45,6 +45,9 @@ class Answer:
         Wall time of the whole call.
     skipped
         Back ends that were missing, each with a reason.
+    certificate
+        What proves the answer to somebody without a solver, as plain data (see ``verify``); None
+        for policies whose model does not allow it, and with side rules.
     """
 
     policy: str
@@ -54,6 +57,7 @@ class Answer:
     memory: Any = None
     elapsed_s: float = 0.0
     skipped: tuple[str, ...] = field(default=())
+    certificate: Mapping[str, Any] | None = None
 
     def next_round(
         self,
@@ -152,6 +156,7 @@ class Answer:
             "stages": [
                 {name: getattr(stage, name) for name in STAGE_KEYS} for stage in decision.stages
             ],
+            "certificate": None if self.certificate is None else dict(self.certificate),
             "carry": _plain(decision.carry),
             "memory": _plain(self.memory),
             "round": round_to_dict(round_),

@@ -32,7 +32,7 @@ STATUSES = (*(status.name for status in Status), "HEURISTIC")
 _KEYS = (
     "family", "policy", "status", "objective", "bound", "gap", "next_decision_s", "until_change",
     "time_limited", "notes", "allocation", "commitments", "shares", "jobs", "stages", "carry",
-    "memory", "round", "timings", "skipped",
+    "memory", "round", "timings", "skipped", "certificate",
 )  # fmt: skip
 
 
@@ -74,6 +74,7 @@ def answer_from_dict(data: object) -> Answer:
         decision=_decision(found, round_, timings),
         memory=_memory(found.get("memory"), "answer.memory"),
         elapsed_s=_number(timings.get("elapsed_s"), "answer.timings.elapsed_s") or 0.0,
+        certificate=_certificate(found.get("certificate")),
         skipped=_texts(found.get("skipped", []), "answer.skipped"),
     )
 
@@ -107,6 +108,11 @@ def _decision(
         notes=_texts(data.get("notes", []), "answer.notes"),
         time_limited=_truth(data.get("time_limited", False), "answer.time_limited"),
     )
+
+
+def _certificate(data: object) -> dict[str, Any] | None:
+    """Read a certificate as it is; what it claims is for ``verify`` to judge."""
+    return None if data is None else _object(data, "answer.certificate")
 
 
 def _per_job(data: object, round_: TrainingRound) -> dict[str, Column]:

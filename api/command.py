@@ -51,6 +51,7 @@ from apportion.simulating import policy_of
 from apportion.simulating import simulate as simulate_scenario
 from apportion.solver import Budget, Model, write_mps
 from apportion.solving import solve as solve_round
+from apportion.verifying import verify as verify_answer
 from apportion.versions import versions
 
 app = typer.Typer(
@@ -241,6 +242,27 @@ def check(
             f"valid: {allocation.job.size} jobs on {int(allocation.gpus.sum())} GPUs\n"
         )
     raise typer.Exit(NO if broken else DONE)
+
+
+@app.command()
+def verify(
+    answer_file: Annotated[Path, typer.Argument(metavar="ANSWER", help="An answer file.")],
+    round_file: Annotated[
+        Path, typer.Option("--round", metavar="ROUND", help="The round that was asked.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Check every claim of an answer, without any solver. Exit 1 if one does not hold."""
+    found = verify_answer(read_answer(answer_file), read_round(round_file))
+    if as_json:
+        sys.stdout.write(json_text(found.to_dict()) + "\n")
+    else:
+        for title, lines in (
+            ("wrong", found.faults), ("proved", found.proved), ("word", found.words),
+        ):  # fmt: skip
+            sys.stdout.write("".join(f"{title:<7}{line}\n" for line in lines))
+        sys.stdout.write("valid\n" if found.holds else "not valid\n")
+    raise typer.Exit(DONE if found.holds else NO)
 
 
 @app.command()

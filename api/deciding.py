@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
+from apportion.certifying import certificate
 from apportion.executor.training import check, check_commitments, place
 from apportion.instances import Decision, Policy, Reactive, Reason
 from apportion.instances.training import TrainingRound
@@ -79,6 +80,14 @@ def decide(
     return policy.compile(round_, memory, budget).solve(solver, budget)
 
 
+@dataclass(frozen=True, eq=False)
+class Decided:
+    """A decision on nodes, and what proves it where the policy's model allows a proof."""
+
+    decision: Decision
+    certificate: dict[str, Any] | None = None
+
+
 def decide_safely(
     policy: Policy,
     round_: TrainingRound,
@@ -86,7 +95,7 @@ def decide_safely(
     solver: Solver,
     budget: Budget,
     side_rules: SideRules | None = None,
-) -> Decision:
+) -> Decided:
     """Decide a round so that what leaves has passed the checker and lies on nodes.
 
     A search that fails, or whose answer breaks a rule, is replaced by the program's incumbent,
@@ -107,7 +116,11 @@ def decide_safely(
         decision = program.solve(solver, budget)
         if not same_objectives:
             decision = without_proof(decision)
-        return _placed_and_checked(round_, decision)
+        placed = _placed_and_checked(round_, decision)
+        proof = None
+        if side_rules is None:  # they are not in the round, so that nobody else could check
+            proof = certificate(program, round_, decision, placed.allocation, solver.gap)
+        return Decided(placed, proof)
     except _BrokenRule as error:
         fault = f"broke a rule ({error})"
     except Exception as error:  # whatever a back end does, the caller needs an allocation
@@ -125,7 +138,7 @@ def decide_safely(
     if side_rules is not None:
         note += ", which does not look at the side rules"
         decision = replace(decision, status=Status.NO_SOLUTION.name, bound=None, gap=None)
-    return replace(decision, notes=(note, *decision.notes))
+    return Decided(replace(decision, notes=(note, *decision.notes)))
 
 
 class _BrokenRule(Exception):  # noqa: N818  # a finding on its way to who acts on it

@@ -93,7 +93,8 @@ def solve(
     chosen = make_policy(policy, parameters)
     solver = solver_of(gap, backend, seed)
     known, note = _remembered(chosen, memory, previous, outcome, asked)
-    decision = decide_safely(chosen, asked, known, solver, budget, side_rules)
+    decided = decide_safely(chosen, asked, known, solver, budget, side_rules)
+    decision = decided.decision
     if note:
         decision = replace(decision, notes=(*decision.notes, note))
     return Answer(
@@ -104,6 +105,7 @@ def solve(
         memory=known,
         elapsed_s=time.perf_counter() - start,
         skipped=solver.skipped,
+        certificate=decided.certificate,
     )
 
 

@@ -46,6 +46,8 @@ def test_two_identical_jobs_are_never_in_the_same_round(mode, method):
     assert not {"a", "b"} <= running(answer)
     assert ap.check(asked, answer.allocation) == []
     assert answer.allocation.placement is not None
+    assert answer.certificate is None
+    assert ap.verify(answer, asked).holds
     if mode != "none":
         assert {"a", "b"} <= running(free)
         assert running(answer) in ({"a", "c"}, {"b", "c"})
