@@ -6,6 +6,7 @@ A :class:`ModelBuilder` collects a model by array operations; a :class:`Solver` 
 
 import logging
 
+from apportion.solver.aggregate import Classes, identical_rows
 from apportion.solver.blocks import Axis, Block
 from apportion.solver.budget import Budget
 from apportion.solver.builder import ModelBuilder
@@ -25,6 +26,7 @@ from apportion.solver.repair import Change, Repair, cheapest_repair
 from apportion.solver.row_prices import Prices, prices
 from apportion.solver.rules import Rule
 from apportion.solver.session import RebuildReason, Session, SessionStep
+from apportion.solver.sharing import MaxMin, Sharing, solve_max_min
 from apportion.solver.solution import Solution
 from apportion.solver.solve import Solver
 from apportion.solver.status import Status
@@ -41,7 +43,9 @@ __all__ = [
     "Choice",
     "ChoiceSolution",
     "ChoiceStage",
+    "Classes",
     "Conflict",
+    "MaxMin",
     "Model",
     "ModelBuilder",
     "ModelError",
@@ -53,6 +57,7 @@ __all__ = [
     "Rule",
     "Session",
     "SessionStep",
+    "Sharing",
     "Solution",
     "Solver",
     "Status",
@@ -64,11 +69,13 @@ __all__ = [
     "check_point",
     "find_conflict",
     "from_pulp",
+    "identical_rows",
     "infeasibility_duals",
     "prices",
     "pulp_variables",
     "read_mps",
     "solve_choice",
+    "solve_max_min",
     "to_pulp",
     "verify",
     "write_mps",

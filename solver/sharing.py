@@ -1,0 +1,174 @@
+"""Sharing a cluster by fractions of time: the data, the plain max-min model, and a check.
+
+Source: Gavel (Narayanan et al., OSDI 2020), section 4: a job spends a fraction of the round on each
+GPU type, and its level is a multiple of the throughput it gets by that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from apportion.solver.aggregate import Classes, identical_rows
+from apportion.solver.arrays import FloatArray, IntArray, floats, read_only
+from apportion.solver.budget import Budget
+from apportion.solver.builder import ModelBuilder
+from apportion.solver.errors import ModelError, NoSolutionError
+from apportion.solver.model import Model
+from apportion.solver.solve import Solver
+
+
+@dataclass(frozen=True, eq=False)
+class Sharing:
+    """Jobs that share types of GPU by fractions of time.
+
+    The level of a job is ``scale * speed @ x`` for its fractions ``x``, which add up to 1 at most.
+
+    Parameters
+    ----------
+    speed
+        Speed of each job's whole gang on each type, 0 where it cannot run, shape (n, k).
+    gang
+        GPUs of each job, shape (n,). A class of identical jobs is one job with the GPUs of all.
+    capacity
+        GPUs of each type, shape (k,).
+    scale
+        Level per unit of speed: one over the weight, say. Shape (n,).
+    ceiling
+        Largest level that is of use to each job, shape (n,); infinite unless given.
+
+    Raises
+    ------
+    ModelError
+        If shapes do not fit, or a number is NaN, negative, or zero where it may not be.
+    """
+
+    speed: FloatArray
+    gang: FloatArray
+    capacity: FloatArray
+    scale: FloatArray
+    ceiling: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        jobs, types = np.shape(self.speed)
+        shapes = {"speed": (jobs, types), "capacity": (types,)}
+        for field in ("speed", "capacity", "gang", "scale", "ceiling"):
+            value = getattr(self, field)
+            if value is None:
+                continue
+            array = floats(value)
+            if array.shape != shapes.get(field, (jobs,)):
+                raise ModelError(f"sharing: {field} has shape {array.shape}")
+            sound = array > 0.0 if field in ("gang", "scale") else array >= 0.0
+            if field != "ceiling":
+                sound &= np.isfinite(array)
+            if not sound.all():
+                bad = np.unravel_index(int(np.argmin(sound)), array.shape)
+                raise ModelError(f"sharing: {field}{[int(i) for i in bad]} = {array[bad]}")
+            object.__setattr__(self, field, read_only(array))
+
+    @cached_property
+    def best(self) -> FloatArray:
+        """Largest level of each job if it were alone, shape (n,)."""
+        usable = np.where(self.capacity > 0.0, self.speed, 0.0)
+        alone = self.scale * usable.max(axis=1, initial=0.0)
+        return alone if self.ceiling is None else np.minimum(alone, self.ceiling)
+
+    def merged(self) -> tuple[Sharing, Classes]:
+        """Give the same problem with identical jobs as one, and who they are.
+
+        Exact for max-min and its lexicographic form: the mean of the fractions of identical jobs
+        is feasible and leaves none of them below the least of them.
+        """
+        columns = [self.speed, self.gang, self.scale]
+        classes = identical_rows(*columns, *(() if self.ceiling is None else (self.ceiling,)))
+        some = classes.first
+        ceiling = None if self.ceiling is None else self.ceiling[some]
+        gang = self.gang[some] * classes.count
+        return Sharing(self.speed[some], gang, self.capacity, self.scale[some], ceiling), classes
+
+    def levels(self, x: FloatArray) -> FloatArray:
+        """Level of every job at the fractions ``x``, shape (n, k)."""
+        return self.scale * np.einsum("ij,ij->i", self.speed, x)
+
+    def excess(self, x: FloatArray) -> float:
+        """Largest excess of fractions ``x`` over the rules, relative; 0 where all are kept."""
+        per_job = x.sum(axis=1) - 1.0
+        load = np.einsum("i,ij->j", self.gang, x)
+        per_type = (load - self.capacity) / np.maximum(1.0, self.capacity)
+        below = -x.min(initial=0.0)
+        return max(0.0, per_job.max(initial=0.0), per_type.max(initial=0.0), float(below))
+
+    def max_min_model(self) -> Model:
+        """Give the model of the largest level that every job can have, ceilings left aside."""
+        jobs, types = self.speed.shape
+        job: IntArray = np.arange(jobs, dtype=np.int64)[:, None]
+        kind: IntArray = np.arange(types, dtype=np.int64)[None, :]
+        top = np.max(self.scale * self.speed.max(axis=1, initial=0.0), initial=0.0)
+        builder = ModelBuilder("max-min")
+        x = builder.columns("x", (jobs, types), upper=np.where(self.capacity > 0.0, 1.0, 0.0))
+        level = builder.columns("level", 1, upper=top)
+        builder.rows("one", jobs, row=job, column=x, value=1.0, upper=1.0)
+        builder.rows(
+            "capacity", types, row=kind, column=x, value=self.gang[:, None], upper=self.capacity
+        )
+        row = np.hstack((np.broadcast_to(job, x.shape), job))
+        column = np.hstack((x, np.broadcast_to(level, (jobs, 1))))
+        value = np.hstack((self.scale[:, None] * self.speed, np.full((jobs, 1), -1.0)))
+        builder.rows("share", jobs, row=row, column=column, value=value, lower=0.0)
+        builder.objective("level", column=level, value=1.0, maximise=True)
+        return builder.build()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaxMin:
+    """A max-min round.
+
+    Attributes
+    ----------
+    level
+        Level that every job has at least.
+    x
+        Fractions, shape (n, k).
+    excess
+        Largest excess over the rules, relative.
+    classes
+        Who is identical.
+    """
+
+    level: float
+    x: FloatArray
+    excess: float
+    classes: Classes
+
+
+def solve_max_min(sharing: Sharing, *, budget: Budget, solver: Solver | None = None) -> MaxMin:
+    """Find the largest level that every job can have, one column per class and type.
+
+    Parameters
+    ----------
+    sharing
+        The jobs; with one that can run nowhere the level is 0.
+    budget
+        Deadline for everything.
+    solver
+        How the LP is solved.
+
+    Returns
+    -------
+    The fractions of all jobs; the level is read off them, so identical jobs are counted one by one.
+
+    Raises
+    ------
+    NoSolutionError
+        If the budget ends before the LP is solved.
+    """
+    classes_only, classes = sharing.merged()
+    found = (solver or Solver()).solve(classes_only.max_min_model(), budget=budget)
+    if found.point is None:
+        raise NoSolutionError(f"max-min: {found.message}")
+    x = classes.spread(found.point[:-1].reshape(classes_only.speed.shape))
+    level = float(sharing.levels(x).min(initial=np.inf))
+    return MaxMin(level, x, sharing.excess(x), classes)
