@@ -12,3 +12,7 @@ WORK_RELATIVE = 1e-9
 STUCK_INTERVALS = 1000
 """Decision intervals in a row without any work, with nothing left to wait for, after which a run
 stops: memory may make a policy start a job late, but not this late."""
+
+SAME_INSTANT = 1e-12
+"""Relative difference below which two times are one: sums such as 43.8 + 7.3 and products such as
+7 * 7.3 differ by an ulp, and a job that ends with a round must not be taken for one that does not."""

@@ -8,29 +8,36 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from apportion.executor.tolerances import SAME_INSTANT
 from apportion.instances.training import Scenario
 
 
 def boundary_from(instant: float, round_s: float) -> int:
     """Index of the first boundary at or after an instant."""
-    index = math.ceil(instant / round_s)
-    while (index - 1) * round_s >= instant:
-        index -= 1
-    while index * round_s < instant:
-        index += 1
-    return index
+    index = round(instant / round_s)
+    if abs(index * round_s - instant) <= SAME_INSTANT * max(1.0, abs(instant)):
+        return index
+    return index if index * round_s > instant else index + 1
 
 
 def boundary_after(instant: float, round_s: float) -> int:
     """Index of the first boundary after an instant."""
     index = boundary_from(instant, round_s)
-    return index + 1 if index * round_s == instant else index
+    return index + 1 if on_boundary(instant, round_s) == index * round_s else index
 
 
 def boundary_before(instant: float, round_s: float) -> int:
     """Index of the last boundary at or before an instant."""
     index = boundary_from(instant, round_s)
-    return index if index * round_s == instant else index - 1
+    return index if on_boundary(instant, round_s) == index * round_s else index - 1
+
+
+def on_boundary(instant: float, round_s: float) -> float:
+    """Give the boundary that an instant falls on but for rounding, else the instant itself."""
+    if instant == math.inf:
+        return instant
+    nearest = round(instant / round_s) * round_s
+    return nearest if abs(nearest - instant) <= SAME_INSTANT * max(1.0, abs(instant)) else instant
 
 
 @dataclass
@@ -54,15 +61,20 @@ class Agenda:
         arrival = scenario.jobs.arrival_s
         order = np.argsort(arrival, kind="stable")
         self._arrival_row: list[int] = order.tolist()
-        self._arrival_s: list[float] = arrival[order].tolist()
+        self._round_s = scenario.options.round_s
+        self._arrival_s = [self._at(instant) for instant in arrival[order].tolist()]
         self._next = 0
         self._ends: list[tuple[float, int, int]] = []
         self._leases: list[tuple[float, int, int]] = []
         self._end_stamp = [0] * len(scenario.jobs)
         self._lease_stamp = [0] * len(scenario.jobs)
-        outages = [(f.at_s, 1, f.node) for f in scenario.options.failures]
-        outages += [(f.repair_s, 0, f.node) for f in scenario.options.failures]
+        failures = scenario.options.failures
+        outages = [(self._at(f.at_s), 1, f.node) for f in failures]
+        outages += [(self._at(f.repair_s), 0, f.node) for f in failures]
         self._outages = sorted((o for o in outages if o[0] < math.inf), reverse=True)
+
+    def _at(self, instant: float) -> float:
+        return on_boundary(instant, self._round_s)
 
     def next_arrival_s(self) -> float:
         """Time of the first job that has not been admitted; infinite when there is none."""
@@ -78,15 +90,15 @@ class Agenda:
     def expect(self, row: int, end_s: float, lease_end_s: float) -> None:
         """Enter when a job that starts will end if it runs on, and when its lease will."""
         if end_s < math.inf:
-            heapq.heappush(self._ends, (end_s, row, self._end_stamp[row]))
+            heapq.heappush(self._ends, (self._at(end_s), row, self._end_stamp[row]))
         if lease_end_s < math.inf:
-            heapq.heappush(self._leases, (lease_end_s, row, self._lease_stamp[row]))
+            heapq.heappush(self._leases, (self._at(lease_end_s), row, self._lease_stamp[row]))
 
     def expect_lease_end(self, row: int, at_s: float) -> None:
         """Enter the end of a job's lease; replaces what was entered before."""
         self._lease_stamp[row] += 1
         if at_s < math.inf:
-            heapq.heappush(self._leases, (at_s, row, self._lease_stamp[row]))
+            heapq.heappush(self._leases, (self._at(at_s), row, self._lease_stamp[row]))
 
     def forget(self, row: int) -> None:
         """Drop whatever was entered for a job."""

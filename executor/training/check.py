@@ -10,7 +10,7 @@ import numpy as np
 
 from apportion.executor.tolerances import WORK_RELATIVE
 from apportion.executor.training.check_nodes import check_placement
-from apportion.executor.training.check_promises import promised
+from apportion.executor.training.check_promises import kept_ahead, promised
 from apportion.executor.training.wording import job_id, listed, outside, whole
 from apportion.instances.policy import Violation
 from apportion.instances.training import Allocation, TrainingRound
@@ -33,7 +33,7 @@ def check(round_: TrainingRound, allocation: Allocation) -> list[Violation]:
         Empty where the allocation may be carried out. Rules, by name: ``shape``, ``job_exists``,
         ``job_twice``, ``gpu_type``, ``nan``, ``lease_end``, ``gpus``, ``throughput``,
         ``gpu_memory``, ``type_capacity``, ``non_preemptible``, ``guaranteed_lease``,
-        ``commitment``, ``lost_work``, and those of ``check_placement``.
+        ``commitment``, ``reservation_ahead``, ``lost_work``, and those of ``check_placement``.
 
     Notes
     -----
@@ -47,6 +47,8 @@ def check(round_: TrainingRound, allocation: Allocation) -> list[Violation]:
     found += _type_capacity(round_, allocation)
     found += _kept(round_, allocation)
     found += promised(round_, round_.commitments, allocation)
+    if round_.commitments.job.size:
+        found += kept_ahead(round_, allocation)
     found += _lost(round_, allocation)
     if allocation.placement is not None:
         found += check_placement(round_, allocation, allocation.placement)

@@ -23,7 +23,8 @@ def check_placement(
     list of Violation
         Rules: ``shape``, ``placement_job``, ``placement_node``, ``node_down``,
         ``placement_gpus``, ``node_type``, ``placement_twice``, ``placement_sum``,
-        ``node_capacity``, ``node_cpus``, ``node_memory``, ``non_preemptible``.
+        ``node_capacity``, ``node_cpus``, ``node_memory``, ``non_preemptible``,
+        ``guaranteed_lease``.
     """
     found = _placement_shape(placement) or _entries(round_, placement)
     if found:
@@ -156,15 +157,18 @@ def _hosts(round_: TrainingRound, a: Allocation, p: Placement) -> list[Violation
 
 def _same_nodes(round_: TrainingRound, p: Placement) -> list[Violation]:
     jobs, found = round_.jobs, list[Violation]()
-    if np.count_nonzero(jobs.preemptible) == len(jobs):
+    if np.count_nonzero(jobs.preemptible) == len(jobs) and not np.count_nonzero(jobs.guaranteed):
         return found
     held = round_.placement
-    for row in np.flatnonzero(jobs.running & ~jobs.preemptible).tolist():
+    sure = jobs.guaranteed & (jobs.lease_end_s > round_.now_s)
+    for row in np.flatnonzero(jobs.running & (sure | ~jobs.preemptible)).tolist():
         before, after = _on(held, row), _on(p, row)
         if before and after and before != after:
             names = [", ".join(str(round_.cluster.nodes[i]) for i in x) for x in (before, after)]
-            text = f"job {job_id(round_, row)} is not preemptible and runs on {names[0]}"
-            found.append(Violation("non_preemptible", f"{text}, but is placed on {names[1]}"))
+            rule = "guaranteed_lease" if sure[row] else "non_preemptible"
+            why = "has a guaranteed lease" if sure[row] else "is not preemptible"
+            text = f"job {job_id(round_, row)} {why} and runs on {names[0]}"
+            found.append(Violation(rule, f"{text}, but is placed on {names[1]}"))
     return found
 
 

@@ -67,6 +67,48 @@ def promised(round_: TrainingRound, c: Commitments, a: Allocation) -> list[Viola
     return found
 
 
+def kept_ahead(round_: TrainingRound, a: Allocation) -> list[Violation]:
+    """Check that what starts now and may not be stopped leaves reservations ahead their room.
+
+    Only jobs that were free to stop until now count against a reservation: what a round already
+    holds is not this allocation's doing.
+    """
+    c, jobs = round_.commitments, round_.jobs
+    ahead = np.flatnonzero(c.start_s > round_.now_s)
+    if not ahead.size or not a.job.size:
+        return []
+    bound = ~jobs.preemptible[a.job] | a.guaranteed
+    before = jobs.running[a.job] & (
+        ~jobs.preemptible[a.job]
+        | (jobs.guaranteed[a.job] & (jobs.lease_end_s[a.job] > round_.now_s))
+    )
+    if not (bound & ~before).any():
+        return []
+    end = np.where(jobs.preemptible[a.job], a.lease_end_s, np.inf)
+    found: list[Violation] = []
+    for i in ahead.tolist():
+        start = float(c.start_s[i])
+        on = bound & (end > start) & (a.job != c.job[i])
+        others = (c.start_s <= start) & (start < c.end_s)
+        # a job that holds its own reservation by then is counted once
+        others &= ~np.isin(c.job, a.job[on])
+        left = round_.capacity - np.bincount(
+            a.gpu_type[on], weights=a.gpus[on], minlength=round_.capacity.size
+        )
+        for kind in range(round_.capacity.size):
+            left[kind] -= c.gpus[others & (c.gpu_type == kind)].sum()
+        short = left < 0
+        if (short & np.isin(np.arange(left.size), a.gpu_type[bound & ~before])).any() or (
+            left.sum() < c.gpus[others & (c.gpu_type < 0)].sum()
+        ):
+            text = (
+                f"job {job_id(round_, c.job[i])}: {c.gpus[i]} GPUs are reserved from {start:g}, when"
+                " jobs that start now and may not be stopped still hold them"
+            )
+            found.append(Violation("reservation_ahead", text))
+    return found
+
+
 def _commitment_columns(c: Commitments) -> list[Violation]:
     numbers = {f"commitments.{name}": getattr(c, name) for name in ("job", "gpus", "gpu_type")}
     found = whole(numbers, c.job)

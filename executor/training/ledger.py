@@ -165,4 +165,6 @@ def _least_gpus(scenario: Scenario) -> Floats:
     usable &= jobs.config_throughput_per_s > 0
     np.minimum.at(least, (owner[usable], kind[usable]), gpus[usable])
     fits = jobs.gpu_memory_gib[:, None] <= cluster.type_memory_gib[None, :]
+    # a gang larger than all there is of a type is no demand for it
+    fits &= least <= cluster.gpus[None, :]
     return np.where(fits, least, np.inf)

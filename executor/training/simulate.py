@@ -18,7 +18,12 @@ from typing import Any, cast
 import numpy as np
 
 from apportion.executor.tolerances import STUCK_INTERVALS
-from apportion.executor.training.agenda import boundary_after, boundary_before, boundary_from
+from apportion.executor.training.agenda import (
+    boundary_after,
+    boundary_before,
+    boundary_from,
+    on_boundary,
+)
 from apportion.executor.training.backfill import backfill
 from apportion.executor.training.carry import InvalidAllocation, carry_out, in_order, require_valid
 from apportion.executor.training.check_promises import check_commitments
@@ -142,7 +147,7 @@ class _Simulation:
         self.rounds.add(view.index, (now_s, end_s), view.reasons, counts, decision, gpu_s)
         if self.journal is not None:
             self.journal.append(self.recorded, (now_s, end_s), self.decide_s[-1])
-        self._watch_for_standstill(outcome)
+        self._watch_for_standstill(view, outcome)
         if self.progress is not None:
             total = len(self.scenario.jobs)
             self.progress(end_s, total - world.unfinished, total)
@@ -154,7 +159,7 @@ class _Simulation:
         ordered = cast("tuple[Reason, ...]", tuple(r for r in REASONS if r in reasons))
         return self.world.state.show(now_s, ordered, promised, index)
 
-    def _watch_for_standstill(self, outcome: Outcome) -> None:
+    def _watch_for_standstill(self, view: TrainingRound, outcome: Outcome) -> None:
         """Stop a run in which nothing is left to happen and no work is done any more."""
         agenda = self.world.agenda
         waits = agenda.next_arrival_s() < math.inf or agenda.outages_left()
@@ -162,7 +167,12 @@ class _Simulation:
             self.idle = 0
             return
         self.idle += 1
-        if self.idle >= STUCK_INTERVALS:
+        same_nodes = np.array_equal(view.node_up, self.world.state.up)
+        hopeless = not view.startable.any() and not view.jobs.config_gpus.size
+        if hopeless and same_nodes and not self.world.running:
+            left = self.world.unfinished
+            self.stopped = f"{left} jobs can never start: their gangs fit on no type they run on"
+        elif self.idle >= STUCK_INTERVALS:
             self.stopped = f"no work was done in {self.idle} intervals and nothing is to come"
 
     # ------------------------------------------------------------------ decisions
@@ -259,7 +269,9 @@ class _Simulation:
         return now_s
 
     def _planned(self, now_s: float, asked: float | None) -> float:
-        return self._boundary_after(now_s) if asked is None else asked
+        if asked is None:
+            return self._boundary_after(now_s)
+        return on_boundary(asked, self.options.round_s)
 
     def _skip_empty(self, until: float, asked: float | None) -> float:
         """Where nobody is there to decide for, wait for the boundary after the next arrival."""
@@ -272,7 +284,7 @@ class _Simulation:
         marks: set[Reason] = set()
         if self._boundary_from(now_s) == now_s:
             marks.add("boundary")
-        if asked == now_s:
+        if asked is not None and on_boundary(asked, self.options.round_s) == now_s:
             marks.add("slot")
         return marks
 

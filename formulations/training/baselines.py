@@ -16,13 +16,13 @@ from apportion.instances.training import TrainingRound
 
 
 def _fastest(round_: TrainingRound) -> Floats:
-    """Score of each job on each type: the fastest first, at equal speed the present one."""
+    """Score of each job on each type: the fastest first, at equal speed the last one."""
     jobs = round_.jobs
     score = np.where(round_.eligible, -jobs.throughput_per_s, np.inf)
     if score.shape[1] > 1:
-        # a type can be lost to a running job: its nodes failed, its speed is now reported as zero
+        # a type can be lost to a job: its nodes failed, its speed is now reported as zero
         still = np.isfinite(score[np.arange(len(jobs)), jobs.previous_type])
-        rows = np.flatnonzero(jobs.running & still)
+        rows = np.flatnonzero((jobs.previous_type >= 0) & still)
         kinds = jobs.previous_type[rows]
         score[rows, kinds] = np.nextafter(score[rows, kinds], -np.inf)
     return score

@@ -541,7 +541,12 @@ class FFTProgram:
         self, kinds: Ints, status: str, bound: float | None, stages: tuple[Stage, ...], *,
         time_limited: bool = False,
     ) -> PricedDecision:  # fmt: skip
-        value = self._value(kinds)
+        value, notes = self._value(kinds), notes_on_hopeless(self.round_)
+        if self.held.chosen:
+            # what is proved holds for the chosen types only
+            status, bound = ("FEASIBLE" if status == "OPTIMAL" else status), None
+            stages = tuple(replace(stage, bound=None) for stage in stages)
+            notes = (*notes, "reservations for any type were put on types first, then the rest")
         gap = None if bound is None else _relative(value, bound)
         end_s = self.round_.now_s + self.round_.duration_s
         if stages and not any(stage.answered for stage in stages):
@@ -549,7 +554,7 @@ class FFTProgram:
         return PricedDecision(
             joined(self.held, kinds, self.gang, end_s), status=status, objective=value,
             bound=bound, gap=gap, per_job=self.columns(), stages=stages,
-            notes=notes_on_hopeless(self.round_), time_limited=time_limited,
+            notes=notes, time_limited=time_limited,
         )  # fmt: skip
 
     def columns(self) -> dict[str, Column]:

@@ -9,6 +9,10 @@ import numpy as np
 from apportion.instances.columns import Bools, Floats, Ints, freeze
 from apportion.instances.training import TrainingRound
 
+TRIES = 20_000
+"""Steps of the search for the types of reservations: seconds are not at hand, rounds with more
+than a dozen reservations of jobs that do not run are not known."""
+
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 _NO_END: Floats = np.zeros(0)
 _NOT_SURE: Bools = np.zeros(0, dtype=np.bool_)
@@ -28,6 +32,9 @@ class Pinned:
         GPUs left of each type, shape (k,).
     open
         True for jobs a policy may start, keep or stop, shape (n,).
+    chosen
+        True where a reservation for any type of a job that does not run was put on one of several:
+        an optimum of the rest is then no optimum of the whole.
     """
 
     job: Ints
@@ -37,14 +44,14 @@ class Pinned:
     guaranteed: Bools
     free: Ints
     open: Bools
+    chosen: bool = False
 
 
 def pinned(round_: TrainingRound) -> Pinned:
     """Find the jobs whose leases go on: not preemptible, guaranteed, or reserved for now.
 
-    A reservation of a job that does not run yet is served on its type, or on the fastest type
-    with enough GPUs; those with the fewest types to choose from go first, then the largest, so
-    that one that may lie anywhere leaves room for one that may not.
+    Reservations are served together wherever some choice of types can; while one lies ahead, jobs
+    that could not be stopped for it do not start.
     """
     jobs, n = round_.jobs, len(round_.jobs)
     free_to_stop = np.count_nonzero(jobs.preemptible) == n and not np.count_nonzero(jobs.guaranteed)
@@ -53,35 +60,33 @@ def pinned(round_: TrainingRound) -> Pinned:
     sure = jobs.guaranteed & (jobs.lease_end_s > round_.now_s)
     keeps = np.flatnonzero(jobs.running & (~jobs.preemptible | sure))
     promised = round_.commitments.active(round_.now_s)
-    if not keeps.size and not promised.size:
+    ahead = bool((round_.commitments.start_s > round_.now_s).any())
+    if not keeps.size and not promised.size and not ahead:
         return _nobody(round_)
     free = round_.capacity.copy()
     np.subtract.at(free, jobs.previous_type[keeps], jobs.held_gpus[keeps])
-    rows, types, gpus = keeps.tolist(), jobs.previous_type[keeps].tolist(), []
-    gpus = jobs.held_gpus[keeps].tolist()
-    for entry in _hardest_first(round_, promised, free).tolist():
-        row = int(round_.commitments.job[entry])
-        if row in rows:
-            continue
-        amount = max(int(jobs.gang[row]), int(round_.commitments.gpus[entry]))
-        kind = _type_for(round_, row, int(round_.commitments.gpu_type[entry]), amount, free)
-        if kind is not None:
-            rows.append(row)
-            types.append(kind)
-            gpus.append(amount)
-            free[kind] -= amount
-    job = np.array(rows, dtype=np.int64)
+    free = np.maximum(free, 0)
+    served, amounts = _reserved(round_, promised[~np.isin(round_.commitments.job[promised], keeps)])
+    able = _able(round_, served, amounts, free)
+    choice = _types_for(round_, served, amounts, able, free)
+    rows, kinds = served[choice >= 0], choice[choice >= 0]
+    np.subtract.at(free, kinds, amounts[choice >= 0])
+    job = np.concatenate((keeps, rows))
     guaranteed = sure[job] & jobs.running[job]
-    open_ = np.ones(len(jobs), dtype=np.bool_)
+    open_ = np.ones(n, dtype=np.bool_)
     open_[job] = False
+    if ahead:
+        # what may not be stopped could still hold the GPUs when a reservation begins
+        open_ &= jobs.preemptible | jobs.running
     return Pinned(
         job=job,
-        gpu_type=np.array(types, dtype=np.int64),
-        gpus=np.array(gpus, dtype=np.int64),
+        gpu_type=np.concatenate((jobs.previous_type[keeps], kinds)),
+        gpus=np.concatenate((jobs.held_gpus[keeps], amounts[choice >= 0])),
         lease_end_s=np.where(guaranteed, jobs.lease_end_s[job], np.inf),
         guaranteed=guaranteed,
-        free=np.maximum(free, 0),
+        free=free,
         open=open_,
+        chosen=bool((able.sum(axis=1) > 1)[~jobs.running[served]].any()),
     )
 
 
@@ -92,24 +97,70 @@ def _nobody(round_: TrainingRound) -> Pinned:
     )  # fmt: skip
 
 
-def _hardest_first(round_: TrainingRound, promised: Ints, free: Ints) -> Ints:
-    """Order reservations: fewest types that can serve them first, then most GPUs."""
-    entries = round_.commitments
-    row, gpu_type = entries.job[promised], entries.gpu_type[promised]
-    amount = np.maximum(round_.jobs.gang[row], entries.gpus[promised])
-    able = round_.eligible[row] & (amount[:, None] <= free[None, :])
-    kinds = np.arange(free.size, dtype=np.int64)
-    able &= (gpu_type[:, None] == -1) | (gpu_type[:, None] == kinds)
-    return promised[np.lexsort((-amount, able.sum(axis=1)))]
+def _reserved(round_: TrainingRound, entries: Ints) -> tuple[Ints, Ints]:
+    """Jobs whose reservations have begun, once each, and the GPUs they get."""
+    promised = round_.commitments
+    rows = np.unique(promised.job[entries])
+    most = np.zeros(len(round_.jobs), dtype=np.int64)
+    np.maximum.at(most, promised.job[entries], promised.gpus[entries])
+    return rows, np.maximum(round_.jobs.gang[rows], most[rows])
 
 
-def _type_for(round_: TrainingRound, row: int, wanted: int, amount: int, free: Ints) -> int | None:
+def _able(round_: TrainingRound, rows: Ints, amounts: Ints, free: Ints) -> Bools:
+    """Types that can serve each reserved job as promised, shape (rows, k)."""
+    promised = round_.commitments
+    able = round_.eligible[rows] & (amounts[:, None] <= free[None, :])
+    for entry in promised.active(round_.now_s).tolist():
+        kind = int(promised.gpu_type[entry])
+        if kind >= 0:
+            able[rows == promised.job[entry]] &= np.arange(free.size, dtype=np.int64) == kind
+    return able
+
+
+def _types_for(round_: TrainingRound, rows: Ints, amounts: Ints, able: Bools, free: Ints) -> Ints:
+    """Type of each reserved job, -1 where there is none: as many as can be served together.
+
+    Jobs with the fewest types to choose from go first, then the largest; where that leaves one
+    out, other choices are tried, up to ``TRIES`` of them.
+    """
     jobs = round_.jobs
-    fits = round_.eligible[row] & (free >= amount)
-    if wanted >= 0:
-        fits = fits & (np.arange(fits.size, dtype=np.int64) == wanted)
-    if not fits.any():
-        return None
-    if jobs.running[row] and fits[jobs.previous_type[row]]:
-        return int(jobs.previous_type[row])
-    return int(np.argmax(np.where(fits, jobs.throughput_per_s[row], -1.0)))
+    speed = jobs.throughput_per_s[rows].copy()
+    on = np.flatnonzero(jobs.running[rows])
+    speed[on, jobs.previous_type[rows[on]]] = np.inf
+    order = np.lexsort((-amounts, able.sum(axis=1)))
+    ranked = [
+        [kind for kind in np.argsort(-speed[at], kind="stable").tolist() if able[at, kind]]
+        for at in order.tolist()
+    ]
+    found = _search(ranked, amounts[order].tolist(), free.tolist())
+    out = np.full(rows.size, -1, dtype=np.int64)
+    out[order] = found
+    return out
+
+
+def _search(ranked: list[list[int]], amounts: list[int], free: list[int]) -> list[int]:
+    """Choose a type for each entry by depth-first search; the most entries served wins."""
+    best = [-1] * len(ranked)
+    chosen, tries = [-1] * len(ranked), 0
+
+    def place(at: int, served: int, top: int) -> int:
+        nonlocal best, tries
+        tries += 1
+        if served + len(ranked) - at <= top or tries > TRIES:
+            return top
+        if at == len(ranked):
+            best = list(chosen)
+            return served
+        for kind in ranked[at]:
+            if free[kind] >= amounts[at]:
+                free[kind] -= amounts[at]
+                chosen[at] = kind
+                top = place(at + 1, served + 1, top)
+                chosen[at] = -1
+                free[kind] += amounts[at]
+                if top == len(ranked):
+                    return top
+        return place(at + 1, served, top)
+
+    place(0, 0, -1)
+    return best

@@ -191,7 +191,7 @@ class TestFailures:
 
     def test_what_can_never_run_again_ends_the_run(self, toys):
         options = ExecutorOptions(round_s=10.0, failures=(Failure(0, 5.0),))
-        for wish, why in ((np.inf, "nothing is left"), (None, "no work was done")):
+        for wish, why in ((np.inf, "can never start"), (None, "can never start")):
             done = run(scenario([9.0], options=options), toys.Fifo(next_decision_s=wish))
             assert why in done.stopped
             assert done.jobs.finish_s.tolist() == [-1.0]

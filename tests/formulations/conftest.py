@@ -330,6 +330,11 @@ def served(round_: TrainingRound, work: Sequence[float]) -> Outcome:
     )  # fmt: skip
 
 
+def chose_types(decision: Decision) -> bool:
+    """Whether a reservation for any type was put on one of several before the rest was decided."""
+    return any(note.startswith("reservations for any type") for note in decision.notes)
+
+
 @dataclass(frozen=True)
 class Lab:
     """The tools above, for tests: modules under ``tests`` cannot import one another."""
@@ -346,6 +351,7 @@ class Lab:
     cost_of: Callable[[Case, Decision], float] = cost_of
     decide: Callable[..., Decision] = decide
     served: Callable[..., Outcome] = served
+    chose: Callable[[Decision], bool] = chose_types
     round_s: float = R
 
 
