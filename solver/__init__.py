@@ -16,8 +16,10 @@ from apportion.solver.choice_search import solve_choice
 from apportion.solver.conflict import Conflict, find_conflict
 from apportion.solver.elastic import infeasibility_duals
 from apportion.solver.errors import ModelError, NoSolutionError, UnsupportedModelError
+from apportion.solver.held_lp import UncertifiedError
 from apportion.solver.model import Model, Objective
 from apportion.solver.mps import write_mps
+from apportion.solver.parametric import Level, best_level, with_violation
 from apportion.solver.pulp_bridge import from_pulp, pulp_variables, to_pulp
 from apportion.solver.read_mps import read_mps
 from apportion.solver.recheck import check_point
@@ -45,6 +47,7 @@ __all__ = [
     "ChoiceStage",
     "Classes",
     "Conflict",
+    "Level",
     "MaxMin",
     "Model",
     "ModelBuilder",
@@ -61,9 +64,11 @@ __all__ = [
     "Solution",
     "Solver",
     "Status",
+    "UncertifiedError",
     "UnsupportedModelError",
     "Verification",
     "available_backends",
+    "best_level",
     "certify",
     "cheapest_repair",
     "check_point",
@@ -78,5 +83,6 @@ __all__ = [
     "solve_max_min",
     "to_pulp",
     "verify",
+    "with_violation",
     "write_mps",
 ]
