@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from apportion.solver.arrays import FloatArray, dot
 from apportion.solver.backend import Backend, Claim, RawResult, Request, Stop, run_backend
 from apportion.solver.confirm import second_look
 from apportion.solver.duality import dual_bound
 from apportion.solver.model import Model
-from apportion.solver.proof import noise, relative_gap, sharpened
+from apportion.solver.proof import has_integral_values, noise, relative_gap, sharpened
 from apportion.solver.recheck import check_point
 from apportion.solver.status import Status
 
 NEAR_LIMIT = 0.1
 """Part of the time limit that must be left for a claim of infeasibility to be looked into."""
+
+COST_BITS = 20
+"""Largest cost, in bits, that codes are given: 1e6 times their tolerance of 1 in 1e7, and well
+below what they call too large."""
 
 _log = logging.getLogger("apportion.solver")
 
@@ -68,7 +74,7 @@ def run_stage(
         If the back end refuses the model's class.
     """
     left_before_s = request.budget.left_s()
-    raw = run_backend(solver, model, request)
+    raw = _run(solver, model, request)
     x, message = _best_point(model, solver, raw, incumbent)
     if raw.claim in (Claim.INFEASIBLE, Claim.UNBOUNDED, Claim.INFEASIBLE_OR_UNBOUNDED):
         if _at_limit(request, left_before_s, raw):
@@ -81,6 +87,30 @@ def run_stage(
         status = Status.ERROR if raw.claim is Claim.FAILED else Status.NO_SOLUTION
         return StageResult(status, None, bound, raw, message)
     return _judged(model, request, x, bound, raw, message)
+
+
+def _run(solver: Backend, model: Model, request: Request) -> RawResult:
+    """Run a back end with costs in a unit in which its absolute tolerances are small."""
+    unit = 1.0 if model.is_lp or solver.capabilities.exact_integers_only else cost_unit(model)
+    if unit == 1.0:
+        return run_backend(solver, model, request)
+    objective = model.objectives[0]
+    measured = replace(objective, cost=objective.cost * unit, offset=objective.offset * unit)
+    raw = run_backend(solver, replace(model, objectives=(measured,)), request)
+    return replace(raw, bound=None if raw.bound is None else raw.bound / unit)
+
+
+def cost_unit(model: Model) -> float:
+    """Power of two to multiply the first objective of a MILP by before a back end sees it.
+
+    Codes prune by absolute tolerances of about 1e-7, so that plans of cost 1 that differ by less
+    are one to them. Whole-number objectives are left as they are: their steps are seen.
+    """
+    cost = model.objectives[0].cost
+    largest = float(np.abs(cost).max(initial=0.0))
+    if largest == 0.0 or (largest <= 2.0**COST_BITS and has_integral_values(model, cost)):
+        return 1.0
+    return 2.0 ** (COST_BITS - math.frexp(largest)[1])
 
 
 def _at_limit(request: Request, left_before_s: float, raw: RawResult) -> bool:
