@@ -7,6 +7,7 @@ import gzip
 import json
 import math
 import os
+import stat
 import zlib
 from collections.abc import Generator
 from pathlib import Path
@@ -132,17 +133,55 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def write_bytes(path: PathLike, data: bytes) -> None:
-    """Write a file whole or not at all: to a temporary name beside it, then renamed."""
+    """Write a file whole or not at all: to a temporary name beside it, then renamed.
+
+    A link is followed, so that its file is written and the link stays; a file that is there keeps
+    its permissions; and what is no regular file (a device, a pipe) is written to as it is.
+    """
     place = Path(path)
     if place.suffix == ".gz":
         data = gzip.compress(data, 6, mtime=0)  # no time stamp: same content, same bytes
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
-        temporary.write_bytes(data)
-        temporary.replace(place)
+        if in_place(place):
+            _pour(place, data)
+        else:
+            _put(Path(os.path.realpath(place)), data)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise InstanceError(f"{place}: cannot be written: {error.strerror or error}") from None
+
+
+def in_place(path: PathLike) -> bool:
+    """Tell whether a name stands for a device, a pipe or the like, which no file may replace."""
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _pour(place: Path, data: bytes) -> None:
+    with place.open("wb", buffering=0) as stream:
+        left = memoryview(data)
+        while left:
+            left = left[stream.write(left) :]
+
+
+def _put(target: Path, data: bytes) -> None:
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        mode = None
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        if mode is not None:  # before the content: a secret is never readable by others
+            temporary.touch(mode=stat.S_IMODE(mode))
+            temporary.chmod(stat.S_IMODE(mode))
+        temporary.write_bytes(data)
+        temporary.replace(target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: PathLike, data: Any) -> None:
