@@ -169,7 +169,8 @@ def _may_not_stop(round_: TrainingRound, row: int) -> bool:
     """Whether a job keeps what it holds even where it no longer makes progress."""
     jobs = round_.jobs
     sure = bool(jobs.guaranteed[row]) and float(jobs.lease_end_s[row]) > round_.now_s
-    return bool(jobs.running[row]) and (sure or not jobs.preemptible[row])
+    on = bool(jobs.running[row]) and not round_.stranded[row]
+    return on and (sure or not jobs.preemptible[row])
 
 
 def _type_capacity(round_: TrainingRound, a: Allocation) -> list[Violation]:
@@ -188,10 +189,11 @@ def _kept(round_: TrainingRound, a: Allocation) -> list[Violation]:
     jobs, found = round_.jobs, list[Violation]()
     preemptible = jobs.preemptible
     if np.count_nonzero(preemptible) < preemptible.size:
-        for row in np.flatnonzero(jobs.running & ~preemptible).tolist():
+        for row in np.flatnonzero(jobs.running & ~preemptible & ~round_.stranded).tolist():
             found += _same_gpus(round_, a, row, "non_preemptible", "is not preemptible")
     if np.count_nonzero(jobs.guaranteed):
         binding = jobs.running & jobs.guaranteed & (jobs.lease_end_s > round_.now_s)
+        binding &= ~round_.stranded
         for row in np.flatnonzero(binding).tolist():
             end = float(jobs.lease_end_s[row])
             why = f"has a lease guaranteed until {end:g}"

@@ -161,7 +161,8 @@ def _same_nodes(round_: TrainingRound, p: Placement) -> list[Violation]:
         return found
     held = round_.placement
     sure = jobs.guaranteed & (jobs.lease_end_s > round_.now_s)
-    for row in np.flatnonzero(jobs.running & (sure | ~jobs.preemptible)).tolist():
+    on = jobs.running & ~round_.stranded
+    for row in np.flatnonzero(on & (sure | ~jobs.preemptible)).tolist():
         before, after = _on(held, row), _on(p, row)
         if before and after and before != after:
             names = [", ".join(str(round_.cluster.nodes[i]) for i in x) for x in (before, after)]

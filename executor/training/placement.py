@@ -40,11 +40,12 @@ def place(round_: TrainingRound, allocation: Allocation) -> tuple[Allocation, li
     free = room(round_.cluster, round_.node_up, round_.jobs)
     held = hosts_by_row(round_.placement)
     jobs, where = round_.jobs, dict[int, Hosts]()
+    lost = round_.stranded
     wanted: list[tuple[int, int, int]] = []
     for row, kind, gpus in zip(
         allocation.job.tolist(), allocation.gpu_type.tolist(), allocation.gpus.tolist(), strict=True
     ):
-        stays = jobs.running[row] and jobs.previous_type[row] == kind
+        stays = jobs.running[row] and not lost[row] and jobs.previous_type[row] == kind
         if stays and jobs.held_gpus[row] == gpus and row in held:
             where[row] = held[row]
             free.occupy(row, held[row])

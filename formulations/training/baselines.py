@@ -35,7 +35,7 @@ def _going_on(round_: TrainingRound, held: Pinned) -> Ints:
     takes the GPUs: then the youngest first.
     """
     jobs, k = round_.jobs, held.free.size
-    rows = (jobs.running & held.open).nonzero()[0]
+    rows = (jobs.running & held.open & ~round_.stranded).nonzero()[0]
     kinds = jobs.previous_type[rows]
     able = jobs.throughput_per_s[rows, kinds] > 0
     if round_.cluster.tracks_gpu_memory:

@@ -212,7 +212,8 @@ class FFTProgram:
         open_[job] = False
         return replace(
             self,
-            held=Pinned(
+            held=replace(
+                held,
                 job=np.append(held.job, job),
                 gpu_type=np.append(held.gpu_type, kind),
                 gpus=np.append(held.gpus, gang),

@@ -58,7 +58,8 @@ def pinned(round_: TrainingRound) -> Pinned:
     if free_to_stop and not round_.commitments.job.size:
         return _nobody(round_)
     sure = jobs.guaranteed & (jobs.lease_end_s > round_.now_s)
-    keeps = np.flatnonzero(jobs.running & (~jobs.preemptible | sure))
+    # who lies on a node out of service has lost its GPUs, whatever was promised
+    keeps = np.flatnonzero(jobs.running & ~round_.stranded & (~jobs.preemptible | sure))
     promised = round_.commitments.active(round_.now_s)
     ahead = bool((round_.commitments.start_s > round_.now_s).any())
     if not keeps.size and not promised.size and not ahead:
@@ -77,7 +78,7 @@ def pinned(round_: TrainingRound) -> Pinned:
     open_[job] = False
     if ahead:
         # what may not be stopped could still hold the GPUs when a reservation begins
-        open_ &= jobs.preemptible | jobs.running
+        open_ &= jobs.preemptible | (jobs.running & ~round_.stranded)
     return Pinned(
         job=job,
         gpu_type=np.concatenate((jobs.previous_type[keeps], kinds)),

@@ -54,9 +54,13 @@ def joined(
 
 def notes_on_hopeless(round_: TrainingRound) -> tuple[str, ...]:
     """Tell, one line each, which jobs can never start in this round and why."""
+    lost = tuple(
+        f"job {str(round_.jobs.id[row])!r} has lost its GPUs: one of its nodes is out of service"
+        for row in np.flatnonzero(round_.stranded).tolist()
+    )
     if round_.startable.all():
-        return ()
-    return tuple(
+        return lost
+    return lost + tuple(
         f"job {str(round_.jobs.id[row])!r} can never start: {reason}"
         for row, reason in never_fits(round_)
     )

@@ -88,8 +88,8 @@ class TrainingRound:
         for reason in self.reasons:
             if reason not in REASONS:
                 raise InstanceError(f"round.reasons: {reason!r}{nearest(reason, REASONS)}")
-        self._check_jobs()
         self._check_rows()
+        self._check_jobs()
 
     def _check_jobs(self) -> None:
         jobs, k = self.jobs, self.cluster.types.size
@@ -108,7 +108,8 @@ class TrainingRound:
             jobs.id,
         )  # fmt: skip
 
-        kinds, amounts = jobs.previous_type[jobs.running], jobs.held_gpus[jobs.running]
+        on = jobs.running & ~self.stranded
+        kinds, amounts = jobs.previous_type[on], jobs.held_gpus[on]
         held = np.bincount(kinds, weights=amounts, minlength=k)
         for over in np.flatnonzero(held > self.capacity).tolist():
             raise InstanceError(
@@ -171,6 +172,19 @@ class TrainingRound:
             kinds, weights=self.cluster.node_gpus[self.node_up], minlength=self.cluster.types.size
         )
         out = counted.astype(np.int64)
+        freeze(out)
+        return out
+
+    @cached_property
+    def stranded(self) -> Bools:
+        """Running jobs that hold GPUs on a node out of service, shape (n,).
+
+        They no longer run there, whatever was promised to them; a decision may start them again.
+        """
+        out = np.zeros(len(self.jobs), dtype=np.bool_)
+        if not self.node_up.all() and self.placement.job.size:
+            out[self.placement.job[~self.node_up[self.placement.node]]] = True
+            out &= self.jobs.running
         freeze(out)
         return out
 
