@@ -32,6 +32,7 @@ from apportion.solver.sharing import MaxMin, Sharing, solve_max_min
 from apportion.solver.solution import Solution
 from apportion.solver.solve import Solver
 from apportion.solver.status import Status
+from apportion.solver.waterfill import WaterFilling, water_filling
 
 logging.getLogger("apportion.solver").addHandler(logging.NullHandler())
 
@@ -67,6 +68,7 @@ __all__ = [
     "UncertifiedError",
     "UnsupportedModelError",
     "Verification",
+    "WaterFilling",
     "available_backends",
     "best_level",
     "certify",
@@ -83,6 +85,7 @@ __all__ = [
     "solve_max_min",
     "to_pulp",
     "verify",
+    "water_filling",
     "with_violation",
     "write_mps",
 ]
