@@ -25,6 +25,7 @@ from apportion.solver.read_mps import read_mps
 from apportion.solver.recheck import check_point
 from apportion.solver.registry import BACKENDS, available_backends
 from apportion.solver.repair import Change, Repair, cheapest_repair
+from apportion.solver.row_generation import Generated, Rows, generate_rows
 from apportion.solver.row_prices import Prices, prices
 from apportion.solver.rules import Rule
 from apportion.solver.session import RebuildReason, Session, SessionStep
@@ -48,6 +49,7 @@ __all__ = [
     "ChoiceStage",
     "Classes",
     "Conflict",
+    "Generated",
     "Level",
     "MaxMin",
     "Model",
@@ -58,6 +60,7 @@ __all__ = [
     "Prices",
     "RebuildReason",
     "Repair",
+    "Rows",
     "Rule",
     "Session",
     "SessionStep",
@@ -76,6 +79,7 @@ __all__ = [
     "check_point",
     "find_conflict",
     "from_pulp",
+    "generate_rows",
     "identical_rows",
     "infeasibility_duals",
     "prices",
