@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 
@@ -336,7 +336,7 @@ class _Findings:
         if not _is_number(known):
             self.words.append(f"bound: {bound:.12g} (gap {gap:.4%}) is the word of the search")
             return
-        certain = relative(value, float(cast("float", known)))
+        certain = relative(value, known)
         self.proved.append(f"bound: the prices alone prove {known:.12g}, a gap of {certain:.4%}")
         if bound > known + SAME * scale:
             self.words.append(
@@ -383,7 +383,7 @@ def _same(one: float | None, other: float | None, scale: float) -> bool:
     return abs(one - other) <= SAME * max(scale, abs(one), abs(other))
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
