@@ -8,6 +8,7 @@ from apportion.answer_reading import read_answer
 from apportion.comparing import compare
 from apportion.deciding import EngineError
 from apportion.executor.training import check
+from apportion.explaining import Explanation, explain
 from apportion.formulations.training import FFT, FIFO, SRTF
 from apportion.instances import Decision, InstanceError
 from apportion.instances.training import (
@@ -24,6 +25,7 @@ from apportion.instances.training import (
     to_frame,
     write_round,
 )
+from apportion.pricing import prices
 from apportion.registry import make_policy, policy_classes
 from apportion.results import training_metrics
 from apportion.simulating import simulate
@@ -43,6 +45,7 @@ __all__ = [
     "Cluster",
     "Decision",
     "EngineError",
+    "Explanation",
     "InstanceError",
     "Jobs",
     "Outcome",
@@ -51,9 +54,11 @@ __all__ = [
     "TrainingRound",
     "check",
     "compare",
+    "explain",
     "from_frame",
     "make_policy",
     "policy_classes",
+    "prices",
     "read_answer",
     "read_round",
     "read_scenario",

@@ -19,6 +19,7 @@ from apportion.comparing import compare as compare_runs
 from apportion.demo import demo as run_demo
 from apportion.executor.training import check as check_allocation
 from apportion.exits import DONE, INTERRUPTED, NO, OF_STATUS, told
+from apportion.explaining import explain as explain_round
 from apportion.importing import import_trace
 from apportion.instances import InstanceError
 from apportion.instances.files import json_text, naming, read_json, read_text, write_bytes
@@ -42,6 +43,7 @@ from apportion.options import (
 )
 from apportion.options import seeds as read_seeds
 from apportion.policy_list import policies_table, policy_table
+from apportion.pricing import prices as price_gpus
 from apportion.progress import cell_progress, run_progress
 from apportion.registry import make_policy
 from apportion.results import metrics_table, training_metrics, utilisation_figure
@@ -263,6 +265,50 @@ def verify(
             sys.stdout.write("".join(f"{title:<7}{line}\n" for line in lines))
         sys.stdout.write("valid\n" if found.holds else "not valid\n")
     raise typer.Exit(DONE if found.holds else NO)
+
+
+@app.command()
+def explain(
+    round_file: Annotated[Path, typer.Argument(metavar="ROUND", help="A round file.")],
+    policy: PolicyName = "fft",
+    param: Params = None,
+    job: Annotated[str | None, typer.Option(help="A job to look at in detail.")] = None,
+    memory: Annotated[Path | None, typer.Option(help="Memory of the policy.")] = None,
+    time_limit: TimeLimit = 60.0,
+    gap: Gap = 0.0,
+    solver: Backend = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Tell why a round is impossible, or why jobs got what they got."""
+    found = explain_round(
+        read_round(round_file), policy, job, parameters=parameters(param), memory=_memory(memory),
+        time_limit_s=time_limit, gap=gap, backend=solver,
+    )  # fmt: skip
+    if as_json:
+        sys.stdout.write(json_text(found.to_dict()) + "\n")
+        return
+    console = Console()
+    for part in found.parts():
+        console.print(part)
+
+
+@app.command()
+def prices(
+    round_file: Annotated[Path, typer.Argument(metavar="ROUND", help="A round file.")],
+    policy: PolicyName = "fft",
+    param: Params = None,
+    memory: Annotated[Path | None, typer.Option(help="Memory of the policy.")] = None,
+    time_limit: TimeLimit = None,
+    gap: Gap = 0.0,
+    solver: Backend = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Tell what one more GPU of each type would be worth."""
+    table = price_gpus(
+        read_round(round_file), policy, parameters=parameters(param), memory=_memory(memory),
+        time_limit_s=time_limit, gap=gap, backend=solver,
+    )  # fmt: skip
+    _print(table, as_json)
 
 
 @app.command()

@@ -92,7 +92,7 @@ def solve(
     asked = round_ if isinstance(round_, TrainingRound) else read_round(round_)
     chosen = make_policy(policy, parameters)
     solver = solver_of(gap, backend, seed)
-    known, note = _remembered(chosen, memory, previous, outcome, asked)
+    known, note = remembered(chosen, memory, previous, outcome, asked)
     decided = decide_safely(chosen, asked, known, solver, budget, side_rules)
     decision = decided.decision
     if note:
@@ -144,7 +144,7 @@ def solver_of(gap: float, backend: str, seed: int, work_limit: int | None = None
         raise InstanceError(str(error)) from None
 
 
-def _remembered(
+def remembered(
     policy: Policy, memory: Any, previous: Answer | None, outcome: Outcome | None,
     now: TrainingRound,
 ) -> tuple[Any, str]:  # fmt: skip
