@@ -9,9 +9,8 @@ and go to ``timings.jsonl``.
 
 from __future__ import annotations
 
-import io
-import json
-import os
+import math
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +19,7 @@ import numpy as np
 
 from apportion.executor.training.codec import decode, encode
 from apportion.executor.training.digest import scenario_digest
+from apportion.executor.training.json_lines import Lines
 from apportion.instances.columns import Bools, Floats, Ints, freeze
 from apportion.instances.errors import InstanceError
 from apportion.instances.policy import Decision
@@ -43,6 +43,9 @@ _PLAIN = (
     "notes",
     "time_limited",
 )
+
+
+_INTERVAL = {"now_s", "end_s", "allocation", "commitments", "reactions", *_PLAIN}
 
 
 @dataclass
@@ -153,7 +156,7 @@ class Journal:
         self,
         lines: list[dict[str, Any]],
         times: list[float],
-        files: tuple[io.FileIO, io.FileIO],
+        files: tuple[Lines, Lines],
         jobs: int,
     ) -> None:
         self._lines, self._times, self._files = lines, times, files
@@ -180,16 +183,25 @@ class Journal:
         """
         folder.mkdir(parents=True, exist_ok=True)
         header = {"schema": SCHEMA, "scenario": scenario_digest(scenario), "policy": policy}
-        path, timings = folder / "journal.jsonl", folder / "timings.jsonl"
-        lines, whole = _read(path)
-        if lines:
-            _require_same(path, lines[0], header)
-        times, whole_times = _read(timings)
-        times = times[: max(0, len(lines) - 1)]
-        files = (_open_at(path, whole), _open_at(timings, whole_times))
-        if not lines:
-            _write(files[0], header)
-        return cls(lines[1:], [line["decide_s"] for line in times], files, len(scenario.jobs))
+        with ExitStack() as opened:
+            journal = opened.enter_context(closing(Lines(folder / "journal.jsonl")))
+            timings = opened.enter_context(closing(Lines(folder / "timings.jsonl")))
+            lines = journal.read()
+            for number, line in enumerate(lines[1:], start=2):
+                if missing := _INTERVAL - line.keys():
+                    raise InstanceError(
+                        f"{journal.path}: line {number} lacks {min(missing)!r};"
+                        " the journal is damaged"
+                    )
+            if lines:
+                _require_same(journal.path, lines[0], header)
+            else:
+                journal.write(header)
+            # wall times are no part of the run: damage there must not stop it
+            times = timings.read(strict=False)[: max(0, len(lines) - 1)]
+            opened.pop_all()
+        spent = [float(line.get("decide_s", math.nan)) for line in times]
+        return cls(lines[1:], spent, (journal, timings), len(scenario.jobs))
 
     def next(self, view: TrainingRound) -> Replay | None:
         """Take the next journaled interval; None when the journal is used up."""
@@ -203,7 +215,13 @@ class Journal:
     def append(self, entry: Entry, span: tuple[float, float], decide_s: float) -> None:
         """Write a finished interval, unless it came from here."""
         if self._written:
+            told = self._lines[-self._written]
             self._written -= 1
+            if (told.get("now_s"), told.get("end_s")) != span:
+                raise InstanceError(
+                    f"{self._files[0].path}: the interval from {span[0]:g} ends at {span[1]:g} here"
+                    f" and at {told.get('end_s')} there; the journal is damaged"
+                )
             return
         decision = cast(Decision, entry.decision)
         line: dict[str, Any] = {"now_s": span[0], "end_s": span[1]}
@@ -214,30 +232,13 @@ class Journal:
             None if action is None else self._last.encode(rows, action)
             for rows, action in entry.reactions
         ]
-        _write(self._files[0], line)
-        _write(self._files[1], {"now_s": span[0], "decide_s": decide_s})
+        self._files[0].write(line)
+        self._files[1].write({"now_s": span[0], "decide_s": decide_s})
 
     def close(self) -> None:
         """Close the files."""
         for file in self._files:
             file.close()
-
-
-def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Read the whole lines of a file, and say how many bytes they take."""
-    if not path.exists():
-        return [], 0
-    data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    lines: list[dict[str, Any]] = []
-    for number, text in enumerate(data[:whole].splitlines(), start=1):
-        try:
-            lines.append(json.loads(text))
-        except ValueError:
-            raise InstanceError(
-                f"{path}: line {number} is not JSON; the journal is damaged"
-            ) from None
-    return lines, whole
 
 
 def _require_same(path: Path, found: dict[str, Any], header: dict[str, Any]) -> None:
@@ -247,20 +248,6 @@ def _require_same(path: Path, found: dict[str, Any], header: dict[str, Any]) -> 
                 f"{path}: the journal is of {name} {found.get(name)!r}, this run is of {value!r};"
                 " choose another folder or remove it"
             )
-
-
-def _open_at(path: Path, size: int) -> io.FileIO:
-    """Open for writing behind the first ``size`` bytes; what follows them is dropped."""
-    file = io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+")
-    file.truncate(size)
-    file.seek(size)
-    return file
-
-
-def _write(file: io.FileIO, line: dict[str, Any]) -> None:
-    # one unbuffered write: after a kill the file ends with whole lines and at most one torn one
-    text = json.dumps(line, allow_nan=False, separators=(",", ":"))
-    file.write(text.encode() + b"\n")
 
 
 def _told(rows: Ints, commitments: Commitments | None) -> dict[str, Any] | None:
