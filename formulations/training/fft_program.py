@@ -433,7 +433,7 @@ class FFTProgram:
     def _by_model(
         self, model: Model, solver: Solver, budget: Budget, kinds: Ints, first: Stage
     ) -> Decision:
-        if budget.left_s() <= 0.0 or model.column_count == 0:
+        if budget.left_s() <= 0.0 or (model.column_count == 0 and self.custom is None):
             out = self._without_search(kinds, first)
             return out if self.custom is None else _without_side_rules(out)
         start = time.perf_counter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -97,6 +98,40 @@ def test_memory_and_leases_are_taken_into_account():
     found = ap.verify(second, following)
     assert found.holds, found.faults
     assert any(line.startswith("memory:") for line in found.words)
+
+
+@pytest.mark.parametrize("mode", ["lexicographic", "none"])
+def test_gangs_without_room_on_nodes_are_told_and_counted(mode):
+    cluster = replace(
+        ap.Cluster.uniform({"V100": 8}, gpus_per_node=4), node_cpus=np.array([4.0, 4.0])
+    )
+    asked = ap.TrainingRound(
+        cluster=cluster,
+        jobs=ap.Jobs.of(id=["greedy", "modest"], gang=[1, 1], work=[60.0, 60.0],
+                        throughput_per_s=[[1.0], [1.0]], cpus=[100.0, 1.0],
+                        arrival_s=[-9e3, -9e3]),
+        now_s=0.0,
+    )  # fmt: skip
+    parameters = {"work_conservation": mode, "wait_weight": -1.0}
+    answer = ap.solve(asked, "fft", parameters=parameters)
+    assert answer.certificate is not None
+    assert answer.certificate["left_out"] == [{"job": "greedy", "gpu_type": "V100"}]
+    found = ap.verify(answer, asked)
+    assert found.holds, found.faults
+    assert any(line.startswith("nodes: 1 gangs") for line in found.words)
+
+
+def test_an_empty_round_holds():
+    asked = ap.TrainingRound(
+        cluster=ap.Cluster.uniform({"V100": 2}),
+        jobs=ap.Jobs.of(id=[], gang=[], work=[], throughput_per_s=np.zeros((0, 1))),
+    )
+    answer = ap.solve(asked, "fft", side_rules=lambda problem, x: problem)
+    assert answer.status == "OPTIMAL"
+    assert ap.verify(answer, asked).holds
+    assert ap.verify(ap.solve(asked, "fft"), asked).holds
+    assert ap.explain(asked, "fft").jobs == ()
+    assert ap.prices(asked, "fft").as_dict()["rows"][0]["one_more"] == 0.0
 
 
 def test_counting_is_never_below_the_truth():
