@@ -126,7 +126,8 @@ class HeldLP:
             If HiGHS ends without a proof, from its basis and afresh.
         """
         claim = self._run(budget)
-        if claim not in (Claim.OPTIMAL, Claim.INFEASIBLE):
+        if claim is not Claim.OPTIMAL:
+            # what is claimed from an old basis is not believed unless it is an optimum
             self._demand(self._solver.clearSolver(), "a fresh start")
             claim = self._run(budget)
         if claim is Claim.INFEASIBLE:
