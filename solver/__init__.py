@@ -33,6 +33,7 @@ from apportion.solver.sharing import MaxMin, Sharing, solve_max_min
 from apportion.solver.solution import Solution
 from apportion.solver.solve import Solver
 from apportion.solver.status import Status
+from apportion.solver.tangents import Concave, TangentSolution, maximise_concave
 from apportion.solver.waterfill import WaterFilling, water_filling
 
 logging.getLogger("apportion.solver").addHandler(logging.NullHandler())
@@ -48,6 +49,7 @@ __all__ = [
     "ChoiceSolution",
     "ChoiceStage",
     "Classes",
+    "Concave",
     "Conflict",
     "Generated",
     "Level",
@@ -68,6 +70,7 @@ __all__ = [
     "Solution",
     "Solver",
     "Status",
+    "TangentSolution",
     "UncertifiedError",
     "UnsupportedModelError",
     "Verification",
@@ -82,6 +85,7 @@ __all__ = [
     "generate_rows",
     "identical_rows",
     "infeasibility_duals",
+    "maximise_concave",
     "prices",
     "pulp_variables",
     "read_mps",

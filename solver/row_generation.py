@@ -128,7 +128,7 @@ def generate_rows(
         raise ModelError(f"{model.name}: rows are generated for LPs with one objective")
     lp, inside = HeldLP(model), model
     if start is not None:
-        inside = _with_rows(lp, inside, start)
+        inside = with_rows(lp, inside, start)
     for _ in range(MOST_ROUNDS):
         point = lp.solve(budget)
         if point is None:
@@ -136,14 +136,14 @@ def generate_rows(
         x = np.clip(point.x, model.lower, model.upper)
         rows = _violated(model, separate(x), x)
         if rows is None:
-            _require_inside(inside, x)
+            require_inside(inside, x)
             objective, bound = model.objectives[0], dual_bound(inside, point.duals)
             if bound is not None:
                 bound = objective.sign * bound + objective.offset
             added = inside.row_count - model.row_count
             return Generated(x, objective.value(x), bound, lp.runs, added)
-        _require_inside(inside, x)
-        inside = _with_rows(lp, inside, rows)
+        require_inside(inside, x)
+        inside = with_rows(lp, inside, rows)
     raise UncertifiedError(f"{model.name}: rows are still violated after {MOST_ROUNDS} rounds")
 
 
@@ -158,7 +158,7 @@ def _violated(model: Model, found: Rows | None, x: FloatArray) -> Rows | None:
     return Rows(found.matrix[keep], found.lower[keep], found.upper[keep])
 
 
-def _with_rows(lp: HeldLP, inside: Model, rows: Rows) -> Model:
+def with_rows(lp: HeldLP, inside: Model, rows: Rows) -> Model:
     """Add rows to the LP in HiGHS and to our own copy, which the bound is computed from."""
     matrix = rows.matrix.copy()
     matrix.sum_duplicates()
@@ -184,7 +184,7 @@ def _longer(model: Model, rows: Rows) -> Model:
     )
 
 
-def _require_inside(inside: Model, x: FloatArray) -> None:
+def require_inside(inside: Model, x: FloatArray) -> None:
     """Demand that the LP's point satisfies the rows that HiGHS was given."""
     rows = Rows(inside.matrix, inside.row_lower, inside.row_upper)
     broken = rows.violated(x)
