@@ -18,7 +18,7 @@ from apportion.registry import make_policy
 from apportion.results import Column, Table
 from apportion.results.table import Cell
 from apportion.side_rules import SideRules, extended
-from apportion.solver import Model, Rule, cheapest_repair, find_conflict
+from apportion.solver import Model, Rule, Status, cheapest_repair, find_conflict
 from apportion.solving import budget_of, solver_of
 from apportion.what_if import Questions, WhatIf, Worded, shortened
 
@@ -263,11 +263,16 @@ def _impossible(out: Explanation, ask: Questions) -> Explanation:
         f"{_row_words(program, model, one.index) or one.row}: move {one.before:g} to {one.after:g}"
         for one in mend.changes
     ]
+    notes = out.notes
+    if found.status is not Status.INFEASIBLE:
+        notes = (*notes, "which rules are in conflict was not found in time")
     if not repair:
-        repair = ["none was found by moving limits of rules"]
+        sure = mend.status is Status.INFEASIBLE
+        how = "moving limits of rules helps nobody" if sure else "it was not found in time"
+        notes = (*notes, f"no repair: {how}")
     return replace(
         out, conflict=tuple(_in_words(program, model, rule) for rule in found.rules),
-        minimal=found.minimal, repair=tuple(repair),
+        minimal=found.minimal, repair=tuple(repair), notes=notes,
     )  # fmt: skip
 
 

@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 import apportion as ap
+from apportion.explaining import Explanation, _impossible
+from apportion.solver import Budget
+from apportion.solving import solver_of
+from apportion.what_if import Questions
 
 pytestmark = pytest.mark.quick
 
@@ -89,6 +93,22 @@ def test_the_conflict_of_side_rules_names_them(rnd):
     assert len(found.repair) == 1
 
 
+def test_a_search_cut_short_says_so(rnd):
+    def clash(problem: Any, x: Any) -> Any:
+        problem += x["a"]["V100"] + x["a"]["A100"] >= 2, "twice"
+        return problem
+
+    whole = ap.explain(rnd, "fft", side_rules=clash)
+    assert whole.conflict
+    ask = Questions(ap.FFT(), rnd, None, solver_of(0.0, "auto", 0), Budget.of(None), clash)
+    ask.budget = Budget.of(1e-9)
+    cut = _impossible(Explanation("fft", "INFEASIBLE", None), ask)
+    assert cut.conflict == ()
+    assert not cut.minimal
+    assert "which rules are in conflict was not found in time" in cut.notes
+    assert "no repair: it was not found in time" in cut.notes
+
+
 def test_no_conflict_where_there_is_a_plan(rnd):
     found = ap.explain(rnd, "fft")
     assert found.conflict == ()
@@ -136,9 +156,7 @@ def test_one_more_gpu_is_worth_what_brute_force_says(seed):
         assert row["last_one"] == pytest.approx(base[1] - less[1], abs=1e-6)
 
 
-def _forever() -> Any:
-    from apportion.solver import Budget
-
+def _forever() -> Budget:
     return Budget.of(None)
 
 
