@@ -18,6 +18,7 @@ from apportion.instances import InstanceError, Policy
 from apportion.instances.training import Outcome, TrainingRound
 from apportion.instances.training.planned import planned_outcome
 from apportion.instances.training.round_json import read_round
+from apportion.promises import given_up, without_broken_promises
 from apportion.registry import make_policy, told_parameters
 from apportion.side_rules import SideRules
 from apportion.solver import Budget, ModelError
@@ -67,6 +68,8 @@ def solve(
     Returns
     -------
     Answer
+        Where a reservation that has begun cannot be kept any more, the answer is of the round
+        without it, its status is ``INFEASIBLE``, and a note names what was given up.
 
     Raises
     ------
@@ -90,11 +93,12 @@ def solve(
     start = time.perf_counter()
     budget = budget_of(time_limit_s)
     asked = round_ if isinstance(round_, TrainingRound) else read_round(round_)
+    asked, broken = without_broken_promises(asked)
     chosen = make_policy(policy, parameters)
     solver = solver_of(gap, backend, seed)
     known, note = remembered(chosen, memory, previous, outcome, asked)
     decided = decide_safely(chosen, asked, known, solver, budget, side_rules)
-    decision = decided.decision
+    decision = given_up(decided.decision, broken)
     if note:
         decision = replace(decision, notes=(*decision.notes, note))
     return Answer(
@@ -105,7 +109,7 @@ def solve(
         memory=known,
         elapsed_s=time.perf_counter() - start,
         skipped=solver.skipped,
-        certificate=decided.certificate,
+        certificate=None if broken else decided.certificate,
     )
 
 

@@ -82,6 +82,8 @@ def kept_ahead(round_: TrainingRound, a: Allocation) -> list[Violation]:
         ~jobs.preemptible[a.job]
         | (jobs.guaranteed[a.job] & (jobs.lease_end_s[a.job] > round_.now_s))
     )
+    # a reservation that has begun must be served now, whatever lies ahead
+    before |= np.isin(a.job, c.job[c.active(round_.now_s)])
     if not (bound & ~before).any():
         return []
     end = np.where(jobs.preemptible[a.job], a.lease_end_s, np.inf)

@@ -5,7 +5,7 @@ from apportion.formulations.training.classes import Classes, identical_rows
 from apportion.formulations.training.fft import FFT
 from apportion.formulations.training.fft_program import FFTProgram
 from apportion.formulations.training.greedy import fill
-from apportion.formulations.training.pinned import Pinned, pinned
+from apportion.formulations.training.pinned import Pinned, broken_promises, pinned
 from apportion.formulations.training.plain import PlainProgram, joined, notes_on_hopeless
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "FFTProgram",
     "Pinned",
     "PlainProgram",
+    "broken_promises",
     "fill",
     "identical_rows",
     "joined",

@@ -91,6 +91,26 @@ def pinned(round_: TrainingRound) -> Pinned:
     )
 
 
+def broken_promises(round_: TrainingRound) -> Ints:
+    """Entries of the commitments that have begun and that no choice of types can keep.
+
+    Nodes may have failed since they were made, or jobs that may not be stopped hold the GPUs.
+    """
+    promised = round_.commitments
+    active = promised.active(round_.now_s)
+    if not active.size:
+        return _NONE
+    held = pinned(round_)
+    place = np.full(len(round_.jobs), -1, dtype=np.int64)
+    place[held.job] = np.arange(held.job.size)
+    at = place[promised.job[active]]
+    kind = promised.gpu_type[active]
+    kept = (at >= 0) & (held.gpus[at] >= promised.gpus[active]) if held.job.size else at >= 0
+    if held.job.size:
+        kept &= (kind < 0) | (held.gpu_type[at] == kind)
+    return active[~kept]
+
+
 def _nobody(round_: TrainingRound) -> Pinned:
     return Pinned(
         _NONE, _NONE, _NONE, _NO_END, _NOT_SURE, round_.capacity,
