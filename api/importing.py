@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from apportion.instances.errors import nearest
 from apportion.instances.training import Cluster, Scenario
 from apportion.instances.training.gavel import read_gavel
 from apportion.instances.training.philly import read_philly
-from apportion.instances.training.scenario_files import write_scenario
+from apportion.instances.training.scenario_files import TOML_NAME, write_scenario
 
 KINDS = ("gavel", "philly")
 
@@ -29,6 +30,7 @@ def import_trace(
     gpus: str | None = None,
     missing: str = "error",
     limit: int | None = None,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Read a trace and write a scenario folder.
 
@@ -50,6 +52,8 @@ def import_trace(
         What to do with Gavel jobs that have no throughput: ``error`` or ``skip``.
     limit
         Keep the first jobs only.
+    force
+        Replace a scenario that is there already.
 
     Returns
     -------
@@ -59,12 +63,16 @@ def import_trace(
     Raises
     ------
     InstanceError
-        On an unknown kind, files that are something else, or options that do not belong.
+        On an unknown kind, files that are something else, options that do not belong, or a folder
+        that holds a scenario already.
     """
     if kind not in KINDS:
         raise InstanceError(f"import: {kind!r} is not a kind of trace{nearest(kind, KINDS)}")
     if limit is not None and limit < 1:
         raise InstanceError(f"import: --limit {limit}: must be at least 1")
+    there = out / TOML_NAME
+    if there.exists() and not force:
+        raise InstanceError(f"import: {there} is there already; --force replaces it")
     read = _gavel if kind == "gavel" else _philly
     given = {"throughputs": throughputs, "timezone": timezone, "gpus": gpus}
     scenario = read(files, given, missing, limit)
@@ -109,6 +117,10 @@ def _counts(text: str) -> dict[str, int]:
     out: dict[str, int] = {}
     for part in text.split(","):
         name, sign, count = part.partition("=")
+        if sign and name.strip() and re.fullmatch(r"-[0-9]+", count.strip()):
+            raise InstanceError(
+                f"--gpus {text!r}: {name.strip()} = {count.strip()}: must not be negative"
+            )
         if not sign or not count.strip().isdecimal() or not name.strip():
             raise InstanceError(f"--gpus {text!r}: expected TYPE=COUNT with commas")
         if name.strip() in out:

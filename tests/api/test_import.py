@@ -50,7 +50,7 @@ def test_philly(command, data, tmp_path):
         (("gavel", "x", "--throughputs", "y", "--gpus", "v100"), "expected TYPE=COUNT"),
         (("gavel", "x", "--throughputs", "y", "--gpus", "v100=²"), "expected TYPE=COUNT"),
         (("gavel", "x", "--throughputs", "y", "--gpus", "a=1,a=2"), "'a' is given twice"),
-        (("gavel", "x", "--throughputs", "y", "--gpus", "a=-1"), "expected TYPE=COUNT"),
+        (("gavel", "x", "--throughputs", "y", "--gpus", "a=-1"), "a = -1: must not be negative"),
         (("gavel", "none.csv", "--throughputs", "none.json"), "no such file"),
         (("gavel", "x", "--limit", "0"), "--limit 0: must be at least 1"),
         (("gavel", "x", "--limit", "many"), "'many' is not a whole number"),
@@ -83,3 +83,28 @@ def test_another_traces_columns(command, data, tmp_path):
     told = command("import", "gavel", short, "--throughputs", rates, "-o", out).refused()
     assert str(short) in told
     assert not out.exists()
+
+
+def test_a_scenario_that_is_there_is_not_replaced(command, tmp_path):
+    trace, rates = tmp_path / "trace.csv", tmp_path / "rates.json"
+    rates.write_text("{}")
+    trace.write_text("x\n")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "scenario.toml").write_text("mine")
+    given = ("import", "gavel", trace, "--throughputs", rates, "-o", out)
+    told = command(*given).refused()
+    assert told == f"error: import: {out / 'scenario.toml'} is there already; --force replaces it"
+    assert (out / "scenario.toml").read_text() == "mine"
+    assert "is there already" not in command(*given, "--force").refused()
+
+
+def test_a_scenario_is_replaced_by_force(command, data, tmp_path):
+    trace = data("gavel/physical_small_test.csv")
+    table = data("gavel/physical_cluster_throughputs.json.gz")
+    given = ("import", "gavel", trace, "--throughputs", table, "--limit", "3", "-o", tmp_path / "g")
+    assert command(*given).code == 0
+    first = (tmp_path / "g" / "scenario.toml").read_bytes()
+    command(*given).refused()
+    assert command(*given, "--force").code == 0
+    assert (tmp_path / "g" / "scenario.toml").read_bytes() == first
