@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -92,13 +93,16 @@ class Trace:
 
 def _parsed(data: bytes) -> Any:
     try:
-        table = pd.read_csv(
-            io.BytesIO(data), dtype=str, keep_default_na=False, skip_blank_lines=False,
-            encoding="utf-8-sig", index_col=False,
-        )  # fmt: skip
+        with warnings.catch_warnings():
+            # told where a row has more fields than the header: they would be dropped
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            table = pd.read_csv(
+                io.BytesIO(data), dtype=str, keep_default_na=False, skip_blank_lines=False,
+                encoding="utf-8-sig", index_col=False,
+            )  # fmt: skip
     except UnicodeDecodeError as error:
         raise InstanceError(f"not UTF-8 text (byte {error.start})") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+    except (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError) as error:
         reason = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
         raise InstanceError(f"not a CSV table: {reason}") from None
     return table.fillna("")

@@ -307,3 +307,15 @@ limit = 500
     path.write_text(text + two)
     with pytest.raises(InstanceError, match="cluster has 2 GPU types: the Philly table tells none"):
         read_scenario(path)
+
+
+@pytest.mark.quick
+@pytest.mark.filterwarnings("default")  # as outside of tests: a warning is no error by itself
+def test_rows_with_more_fields_than_the_header_are_refused_in_a_line(tmp_path, capfd):
+    path = tmp_path / "trace.csv"
+    path.write_text("timestamp,user,vc,jobname,gpu_num,duration\n" + "0,a,b,c,1,60,7\n" * 3)
+    with pytest.raises(InstanceError) as told:
+        read_philly(path, timezone="UTC")
+    assert str(told.value).startswith(f"{path}: not a CSV table: Length of header")
+    assert "\n" not in str(told.value)
+    assert capfd.readouterr() == ("", "")
