@@ -83,7 +83,7 @@ class Cells:
         if child.returncode != 0:
             last = (said.strip().splitlines() or ["no message"])[-1]
             raise CellError(f"{cell.label}: the run ended with code {child.returncode}: {last}")
-        return TrainingMetrics.from_dict(read_json(path)["metrics"])
+        return _metrics_in(read_json(path), path)
 
     def _started(self, cell: Cell) -> subprocess.Popen[str]:
         with self._lock:
@@ -121,11 +121,21 @@ def _told(child: subprocess.Popen[str], text: str) -> str:
     return said
 
 
+def timings_path(path: Path) -> Path:
+    """Name the file beside a cell that holds its wall times: the cell itself repeats exactly."""
+    return path.with_suffix(".timings.json")
+
+
+def _metrics_in(found: Any, path: Path) -> TrainingMetrics:
+    """Read the metrics of a cell, with the wall times that lie beside it."""
+    return TrainingMetrics.from_dict({**found["metrics"], **read_json(timings_path(path))})
+
+
 def kept(cell: Cell, path: Path) -> TrainingMetrics | None:
     """Read a finished cell, unless the scenario or the program has changed since."""
     try:
         found = read_json(path)
-        metrics = TrainingMetrics.from_dict(found["metrics"])
+        metrics = _metrics_in(found, path)
         same = found["version"] == version("apportion")
     except (InstanceError, LookupError, TypeError, ValueError):
         return None  # not there, or not one of ours: the cell is run again
@@ -139,13 +149,16 @@ def run_cell(cell: Cell, path: Path) -> None:
     done = simulate(
         world, cell.policy, parameters=cell.parameters, gap=cell.gap, backend=cell.backend
     )
+    metrics = training_metrics(done).as_dict(timings=True)
+    # wall times first: a cell that is there is whole
+    write_json(timings_path(path), {"timings": metrics.pop("timings")})
     write_json(
         path,
         {
             "cell": asdict(cell),
             "version": version("apportion"),
             "scenario_digest": scenario_digest(world),
-            "metrics": training_metrics(done).as_dict(timings=True),
+            "metrics": metrics,
         },
     )
 

@@ -22,7 +22,14 @@ from apportion.exits import DONE, INTERRUPTED, NO, OF_STATUS, told
 from apportion.explaining import explain as explain_round
 from apportion.importing import import_trace
 from apportion.instances import InstanceError
-from apportion.instances.files import json_text, naming, read_json, read_text, write_bytes
+from apportion.instances.files import (
+    in_place,
+    json_text,
+    naming,
+    read_json,
+    read_text,
+    write_bytes,
+)
 from apportion.instances.memory_json import dump_memory, load_memory
 from apportion.instances.training.answer_json import allocation_from_dict, outcome_from_dict
 from apportion.instances.training.round_json import read_round
@@ -65,9 +72,10 @@ app = typer.Typer(
 )
 
 
-def _print(table: Table, as_json: bool) -> None:
+def _print(table: Table, as_json: bool, timings: bool = False) -> None:
+    """Print a table; wall times are for people, or for whoever asks: the rest repeats exactly."""
     if as_json:
-        sys.stdout.write(table.to_json(timings=True))
+        sys.stdout.write(table.to_json(timings=timings))
     else:
         Console().print(table)
 
@@ -80,7 +88,7 @@ def demo(
     """Run FFT, SRTF and FIFO on the bundled scenario and set them side by side."""
     result = run_demo(workers=workers, done=None if as_json else cell_progress("demo"))
     if as_json:
-        sys.stdout.write(result.table.to_json(timings=True))
+        sys.stdout.write(result.table.to_json())
         return
     console = Console()
     for part in result.parts():
@@ -105,7 +113,9 @@ def solve(
     as_json: AsJson = False,
 ) -> None:
     """Decide one round."""
-    writable(out=out, memory_out=memory_out, export_mps=export_mps)
+    targets = {"out": out, "memory_out": memory_out, "export_mps": export_mps}
+    # a device or a pipe is written to as it is: no file is made beside it
+    writable(**{name: path for name, path in targets.items() if path and not in_place(path)})
     asked = read_round(round_file)
     chosen = make_policy(policy, parameters(param))
     last = None if previous is None else read_answer(previous)
@@ -198,6 +208,9 @@ def compare(
     workers: Workers = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    timings: Annotated[
+        bool, typer.Option("--timings", help="Wall times in JSON, CSV and Markdown too.")
+    ] = False,
     gap: Gap = 1e-4,
     solver: Backend = "auto",
     as_json: AsJson = False,
@@ -212,11 +225,11 @@ def compare(
         gap=gap, backend=solver, done=cell_progress("compare"),
     )  # fmt: skip
     if markdown:
-        sys.stdout.write(table.to_markdown())
+        sys.stdout.write(table.to_markdown(timings=timings))
     elif csv:
-        sys.stdout.write(table.to_csv())
+        sys.stdout.write(table.to_csv(timings=timings))
     else:
-        _print(table, as_json)
+        _print(table, as_json, timings)
 
 
 @app.command()
@@ -336,12 +349,15 @@ def import_(
         str, typer.Option(help="Jobs without a throughput (gavel): error or skip.")
     ] = "error",
     limit: Limit = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a scenario that is there.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Turn a public trace into a scenario of our own."""
     said = import_trace(
         kind, files, out, throughputs=throughputs, timezone=timezone, gpus=gpus, missing=missing,
-        limit=limit,
+        limit=limit, force=force,
     )  # fmt: skip
     sys.stdout.write(
         json.dumps(said) + "\n" if as_json else f"{said['scenario']}: {said['jobs']} jobs\n"

@@ -33,7 +33,9 @@ def call(command, place):
 
 
 def cells(place):
-    return {path: path.stat().st_mtime_ns for path in (place / "out" / "cells").iterdir()}
+    """Kept cells, without the wall times beside them."""
+    found = (place / "out" / "cells").iterdir()
+    return {path: path.stat().st_mtime_ns for path in found if ".timings." not in path.name}
 
 
 def test_finished_cells_are_kept(call, place):
@@ -52,6 +54,40 @@ def test_finished_cells_are_kept(call, place):
     assert time.perf_counter() - began < 2.0
     assert second.out == first.out
     assert cells(place) == kept
+
+
+def test_cells_and_output_repeat_to_the_byte(call, command, place, tmp_path):
+    first = call("--json")
+    again = command(
+        "compare", place / "tiny.toml", "--policies", "fifo,fft:fairness_weight=0", "--variants",
+        "base", "--seeds", "0:2", "--out", tmp_path, "--json",
+    )  # fmt: skip
+    assert again.out == first.out
+    for path in cells(place):
+        twin = tmp_path / "cells" / path.name
+        if twin.exists():  # other tests keep other cells there
+            assert twin.read_bytes() == path.read_bytes()
+    assert len(list((tmp_path / "cells").iterdir())) == 8
+
+
+def test_wall_times_are_told_to_whoever_asks(call, place):
+    def keys(option, *more):
+        told = call(option, *more)
+        assert told.code == 0
+        if option == "--json":
+            return {column["key"] for column in told.json["columns"]}
+        return set(next(csv.reader([told.out.splitlines()[0]])))
+
+    for option in ("--json", "--csv"):
+        plain, timed = keys(option), keys(option, "--timings")
+        assert plain < timed
+        assert not {key for key in plain if key.startswith("decide")}
+        assert {key for key in timed if key.startswith("decide")}
+    assert len(call("--markdown", "--timings").out) > len(call("--markdown").out)
+    beside = next((place / "out" / "cells").glob("*.timings.json"))
+    beside.unlink()  # without them a cell is run again
+    assert call("--json").code == 0
+    assert beside.exists()
 
 
 def test_metrics_are_those_of_simulate(call, place):
