@@ -148,9 +148,10 @@ def _settled(state: Filling, point: FacePoint, place: int, priced: BoolArray, ea
     usable = state.open & (speed > 0.0)
     if point.at_cap[place] and need >= speed[usable].max() * (1.0 - TIED):
         fastest = usable & (speed >= need * (1.0 - TIED))
-        unpriced = fastest & ~priced
-        # of equally fast types the ones with a price are regretted
-        return Loose(np.flatnonzero(unpriced if unpriced.any() else fastest), None, True)
+        # of equally fast types the dearer ones are regretted
+        price = np.where(priced, point.price, 0.0)
+        dear = REGRET * price[fastest].max()
+        return Loose(np.flatnonzero(fastest & (price <= price[fastest].min() + dear)), None, True)
     gang, rent = float(state.sharing.gang[job]), float(point.rent[place])
     if not earns:
         # it has all it can use, at no price

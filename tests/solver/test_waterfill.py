@@ -137,6 +137,24 @@ def test_mixed_speeds_against_an_lp_per_job(seed):
     require_lexicographic(sharing, water_filling(sharing, budget=minute()))
 
 
+@pytest.mark.parametrize("seed", [1, 5, 11, 16, 22])
+def test_heavy_ties_do_not_depend_on_the_order(seed):
+    # seed 11 needs jobs at their cap to leave the dearer one of two equally fast types
+    rng = np.random.default_rng(seed)
+    jobs = [300, 1000][seed % 2]
+    speed = rng.choice([0.0, 1.0, 2.0, 4.0], (jobs, 6), p=[0.3, 0.3, 0.2, 0.2])
+    unit, weight = 2.0 ** rng.integers(-3, 4, jobs), rng.choice([1.0, 2.0, 4.0], jobs)
+    gang = rng.choice([1.0, 2.0, 4.0, 8.0], jobs)
+    supply = gang.sum() / rng.choice([0.7, 1.0, 3.0])
+    capacity = np.round(supply * np.array([0.3, 0.25, 0.2, 0.1, 0.1, 0.05]))
+    sharing = Sharing(speed * unit[:, None], gang, capacity, weight / unit)
+    found = water_filling(sharing, budget=minute())
+    p, q = rng.permutation(jobs), rng.permutation(6)
+    other = Sharing(sharing.speed[p][:, q], gang[p], capacity[q], sharing.scale[p])
+    again = water_filling(other, budget=minute())
+    np.testing.assert_allclose(again.levels, found.levels[p], rtol=1e-9)
+
+
 @pytest.mark.quick
 def test_many_equal_jobs_are_as_well_off_as_one_of_their_size():
     rng = np.random.default_rng(5)
