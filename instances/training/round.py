@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 
 from apportion.instances.columns import (
+    LARGEST,
+    SMALLEST,
     Bools,
     Ints,
     bools,
@@ -21,6 +23,7 @@ from apportion.instances.policy import REASONS, Reason
 from apportion.instances.training.allocation import Commitments, Placement
 from apportion.instances.training.cluster import Cluster
 from apportion.instances.training.jobs import Jobs
+from apportion.instances.training.round_rows import check_placement, check_promises
 from apportion.instances.training.tenants import Tenants
 
 
@@ -59,7 +62,8 @@ class TrainingRound:
     ------
     InstanceError
         Where the parts do not fit together: arrivals after ``now_s``, another number of GPU
-        types, unknown tenants, rows that do not exist.
+        types, unknown tenants, rows that do not exist, GPUs on nodes that are not those the running
+        jobs hold, reservations that no decision could keep.
     """
 
     family: ClassVar[Literal["training"]] = "training"
@@ -85,11 +89,15 @@ class TrainingRound:
         put("duration_s", _number(self.duration_s, "round.duration_s"))
         if self.duration_s <= 0:
             raise InstanceError(f"round.duration_s = {self.duration_s}: must be positive")
+        if self.duration_s < SMALLEST:
+            raise InstanceError(
+                f"round.duration_s = {self.duration_s}: is closer to zero than {SMALLEST:g}"
+            )
         for reason in self.reasons:
             if reason not in REASONS:
                 raise InstanceError(f"round.reasons: {reason!r}{nearest(reason, REASONS)}")
-        self._check_rows()
         self._check_jobs()
+        check_promises(self)
 
     def _check_jobs(self) -> None:
         jobs, k = self.jobs, self.cluster.types.size
@@ -108,6 +116,7 @@ class TrainingRound:
             jobs.id,
         )  # fmt: skip
 
+        check_placement(self)
         on = jobs.running & ~self.stranded
         kinds, amounts = jobs.previous_type[on], jobs.held_gpus[on]
         held = np.bincount(kinds, weights=amounts, minlength=k)
@@ -116,27 +125,6 @@ class TrainingRound:
                 f"jobs.held_gpus: running jobs hold {int(held[over])} GPUs of type"
                 f" {str(self.cluster.types[over])!r}, {int(self.capacity[over])} are in service"
             )
-
-    def _check_rows(self) -> None:
-        n, m = len(self.jobs), self.cluster.nodes.size
-        held, promised = self.placement, self.commitments
-        for where, rows, count in (
-            ("round.placement.job", held.job, n),
-            ("round.placement.node", held.node, m),
-            ("round.commitments.job", promised.job, n),
-        ):
-            require(rows, (rows >= 0) & (rows < count), where, f"there are {count} rows")
-        require(held.gpus, held.gpus >= 1, "round.placement.gpus", "must be at least 1")
-        require(promised.gpus, promised.gpus >= 1, "round.commitments.gpus", "must be at least 1")
-        require(
-            promised.gpu_type,
-            (promised.gpu_type >= -1) & (promised.gpu_type < self.cluster.types.size),
-            "round.commitments.gpu_type", "-1 (any) or a GPU type",
-        )  # fmt: skip
-        require(
-            promised.end_s, promised.end_s > promised.start_s, "round.commitments.end_s",
-            "must lie after start_s",
-        )  # fmt: skip
 
     @classmethod
     def trusted(
@@ -236,10 +224,14 @@ def _number(value: object, where: str) -> float:
         raise InstanceError(f"{where} = {value!r}: must be a number")
     try:
         out = float(cast(float, value))
+    except OverflowError:
+        raise InstanceError(f"{where}: must not be beyond {LARGEST:g}") from None
     except (TypeError, ValueError):
         raise InstanceError(f"{where} = {value!r}: must be a number") from None
     if not np.isfinite(out):
         raise InstanceError(f"{where} = {out}: must be finite")
+    if abs(out) > LARGEST:
+        raise InstanceError(f"{where} = {out}: must not be beyond {LARGEST:g}")
     return out
 
 

@@ -107,7 +107,7 @@ def draw_case(
         more["memory_gib"] = rng.choice([16.0, 32.0, 80.0], k)
         more["gpu_memory_gib"] = rng.choice([0.0, 20.0, 40.0, 90.0], n)
     if held:
-        more |= _leases(rng, d, Y, previous, t)
+        more |= _leases(rng, d, Y, previous, t, theta)
     options = {
         "wait_weight": float(rng.choice([1.0, 1.0, 0.0, -1.0])),
         "remaining_work": bool(rng.random() < 0.2),
@@ -119,7 +119,9 @@ def draw_case(
     return Case(round_, tuple(rho.tolist()), options)
 
 
-def _leases(rng: np.random.Generator, d: Any, Y: Any, previous: Any, t: float) -> dict[str, Any]:
+def _leases(
+    rng: np.random.Generator, d: Any, Y: Any, previous: Any, t: float, theta: Any
+) -> dict[str, Any]:
     """Let some jobs run that cannot be stopped, and promise GPUs to one that waits."""
     n, free = d.size, Y.copy()
     running = np.zeros(n, dtype=bool)
@@ -137,10 +139,10 @@ def _leases(rng: np.random.Generator, d: Any, Y: Any, previous: Any, t: float) -
     }
     if rng.random() < 0.3:
         job = int(rng.integers(0, n))
-        out["commitments"] = Commitments.of(
-            [job], [(t - 1) * R], [(t + rng.integers(0, 2)) * R], [int(d[job])],
-            [int(rng.integers(-1, Y.size))],
-        )  # fmt: skip
+        end, kind = (t + rng.integers(0, 2)) * R, int(rng.integers(-1, Y.size))
+        if kind >= 0 and theta[job][kind] <= 0:  # promised to nobody
+            kind = -1
+        out["commitments"] = Commitments.of([job], [(t - 1) * R], [end], [int(d[job])], [kind])
     return out
 
 

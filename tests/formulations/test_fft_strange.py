@@ -311,7 +311,10 @@ def test_identical_jobs_are_merged_in_the_model(lab: Any) -> None:
 
 def test_a_reservation_larger_than_the_gang_is_served(lab: Any) -> None:
     promised = Commitments.of([1], [0.0], [1e6], [3], [1])
-    round_ = lab.build([[1.0, 2.0]] * 2, [10.0] * 2, [1, 2], [2, 4], commitments=promised)
+    round_ = lab.build(
+        [[1.0, 2.0]] * 2, [10.0] * 2, [1, 2], [2, 4], commitments=promised,
+        config_offsets=[0, 0, 1], config_gpus=[3], config_type=[1], config_throughput_per_s=[0.01],
+    )  # fmt: skip
     case = lab.case(round_, (0.0, 0.0))
     for decision in (
         lab.decide(case),

@@ -64,6 +64,8 @@ def document() -> dict[str, Any]:
             "throughput_per_s": [[1, 2], [0.5, 0]],
             "tenant": ["green", "blue"],
             "previous_type": ["V100", None],
+            "running": [True, False],
+            "held_gpus": [1, 0],
             "deadline_s": [[900, 1200], []],
             "deadline_value": [[2, 1], []],
         },

@@ -111,25 +111,31 @@ def rounds(draw: st.DrawFn) -> TrainingRound:
     for name in draw(st.sets(st.sampled_from(sorted(RAGGED)))):
         columns.update(draw(ragged(name, n, k)))
     rates = draw(st.lists(st.lists(AMOUNT, min_size=k, max_size=k), min_size=n, max_size=n))
+    held = draw(st.integers(0, int(cluster.node_gpus[0]))) if n and cluster.nodes.size else 0
+    if held:  # the first job holds GPUs of the first node
+        for name, own, other in (
+            ("running", True, False), ("previous_type", int(cluster.node_type[0]), -1), ("held_gpus", held, 0),
+        ):  # fmt: skip
+            columns[name] = [own, *columns.get(name, [other] * n)[1:]]
     jobs = Jobs(
         id=np.array(draw(unique(n)), dtype=np.str_),
         throughput_per_s=np.array(rates).reshape(n, k),
         **columns,
     )
-    held = draw(st.integers(0, 3)) if n and cluster.nodes.size else 0
     promised = draw(st.integers(0, 2)) if n else 0
+    first = 0 if n and rates[n - 1][0] > 0 else -1
     return TrainingRound(
         cluster,
         jobs,
-        now_s=1e300,
+        now_s=1e15,
         duration_s=draw(POSITIVE),
         tenants=Tenants(tenants, [1.5] * len(tenants), draw(st.permutations([np.inf, 4, 2]))[: len(tenants)]),
         reasons=draw(st.sampled_from([("boundary",), ("arrival", "failure"), ()])),
         commitments=Commitments.of(
             [n - 1] * promised, [2.0] * promised, [np.inf, 9.0][:promised], [1] * promised,
-            [-1, 0][:promised], ["lease", "reservation"][:promised],
+            [-1, first][:promised], ["lease", "reservation"][:promised],
         ),
-        placement=Placement.of([0] * held, [0] * held, [1] * held),
+        placement=Placement.of([0], [0], [held]) if held else Placement(),
         node_up=np.array(
             draw(st.lists(st.booleans(), min_size=cluster.nodes.size, max_size=cluster.nodes.size)),
             dtype=bool,
