@@ -1,7 +1,6 @@
 """Policies for training clusters, and what a new one can stand on."""
 
 from apportion.formulations.training.baselines import FIFO, SRTF
-from apportion.formulations.training.classes import Classes, identical_rows
 from apportion.formulations.training.fft import FFT
 from apportion.formulations.training.fft_program import FFTProgram
 from apportion.formulations.training.greedy import fill
@@ -12,13 +11,11 @@ __all__ = [
     "FFT",
     "FIFO",
     "SRTF",
-    "Classes",
     "FFTProgram",
     "Pinned",
     "PlainProgram",
     "broken_promises",
     "fill",
-    "identical_rows",
     "joined",
     "notes_on_hopeless",
     "pinned",

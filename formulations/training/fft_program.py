@@ -9,7 +9,6 @@ from functools import cached_property
 
 import numpy as np
 
-from apportion.formulations.training.classes import Classes, identical_rows
 from apportion.formulations.training.compensation import Compensation
 from apportion.formulations.training.greedy import NOWHERE, fill
 from apportion.formulations.training.pinned import Pinned
@@ -24,11 +23,13 @@ from apportion.solver import (
     Axis,
     Choice,
     ChoiceSolution,
+    Classes,
     Model,
     ModelBuilder,
     Solution,
     Solver,
     Status,
+    identical_rows,
     solve_choice,
 )
 from apportion.solver import Budget as Deadline

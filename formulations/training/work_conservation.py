@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from apportion.formulations.training.classes import identical_rows
 from apportion.formulations.training.greedy import NOWHERE
 from apportion.instances.columns import Bools, Floats, Ints
-from apportion.solver import Budget, Choice, Solver, Status, solve_choice
+from apportion.solver import Budget, Choice, Solver, Status, identical_rows, solve_choice
 
 
 @dataclass(frozen=True, eq=False)
