@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -17,7 +16,7 @@ from apportion.formulations.training.compensation import (
 from apportion.formulations.training.fft_program import FFTProgram
 from apportion.formulations.training.pinned import pinned
 from apportion.instances import Budget, Decision, Reason
-from apportion.instances.columns import Floats
+from apportion.instances.columns import LARGEST, Floats
 from apportion.instances.errors import InstanceError
 from apportion.instances.training import Outcome, TrainingRound
 from apportion.instances.training.laws import SwitchCost
@@ -91,8 +90,10 @@ class FFT:
                 raise InstanceError(f"fft.{field} = {value!r}: must be one of {', '.join(known)}")
         for field in ("wait_weight", "fairness_weight", "switch_weight"):
             value = getattr(self, field)
-            if not math.isfinite(value) or (field != "wait_weight" and value < 0):
-                raise InstanceError(f"fft.{field} = {value}: must be a number from 0 on")
+            least = -LARGEST if field == "wait_weight" else 0.0
+            if not least <= value <= LARGEST:
+                rule = f"must be a number from {least:g} to {LARGEST:g}"
+                raise InstanceError(f"fft.{field} = {value}: {rule}")
         SwitchCost(self.bandwidth_gb_per_s, self.switch_fixed_s)
 
     @property
