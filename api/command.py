@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -119,10 +120,11 @@ def solve(
     asked = read_round(round_file)
     chosen = make_policy(policy, parameters(param))
     last = None if previous is None else read_answer(previous)
-    answer = solve_round(
-        asked, chosen, memory=_memory(memory), previous=last, outcome=_outcome(outcome, last),
-        time_limit_s=time_limit, gap=gap, backend=solver, seed=seed or 0,
-    )  # fmt: skip
+    with _naming_memory(memory):
+        answer = solve_round(
+            asked, chosen, memory=_memory(memory), previous=last, outcome=_outcome(outcome, last),
+            time_limit_s=time_limit, gap=gap, backend=solver, seed=seed or 0,
+        )  # fmt: skip
     model = None if export_mps is None else _model(answer, chosen)
     if export_mps is not None and model is not None:
         write_mps(model, export_mps)
@@ -144,6 +146,17 @@ def _memory(path: Path | None) -> Any:
         return None
     with naming(path):
         return load_memory(read_text(path))
+
+
+@contextlib.contextmanager
+def _naming_memory(path: Path | None) -> Generator[None]:
+    """Put the file of a memory before what a policy says of it."""
+    try:
+        yield
+    except InstanceError as error:
+        if path is None or not str(error).startswith("memory"):
+            raise
+        raise InstanceError(f"{path}: {error}") from None
 
 
 def _outcome(path: Path | None, last: Answer | None) -> Any:
@@ -293,10 +306,11 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Tell why a round is impossible, or why jobs got what they got."""
-    found = explain_round(
-        read_round(round_file), policy, job, parameters=parameters(param), memory=_memory(memory),
-        time_limit_s=time_limit, gap=gap, backend=solver,
-    )  # fmt: skip
+    with _naming_memory(memory):
+        found = explain_round(
+            read_round(round_file), policy, job, parameters=parameters(param), memory=_memory(memory),
+            time_limit_s=time_limit, gap=gap, backend=solver,
+        )  # fmt: skip
     if as_json:
         sys.stdout.write(json_text(found.to_dict()) + "\n")
         return
@@ -317,10 +331,11 @@ def prices(
     as_json: AsJson = False,
 ) -> None:
     """Tell what one more GPU of each type would be worth."""
-    table = price_gpus(
-        read_round(round_file), policy, parameters=parameters(param), memory=_memory(memory),
-        time_limit_s=time_limit, gap=gap, backend=solver,
-    )  # fmt: skip
+    with _naming_memory(memory):
+        table = price_gpus(
+            read_round(round_file), policy, parameters=parameters(param), memory=_memory(memory),
+            time_limit_s=time_limit, gap=gap, backend=solver,
+        )  # fmt: skip
     _print(table, as_json)
 
 

@@ -173,6 +173,7 @@ def remembered(
         note = "no outcome was given: the previous plan is taken as carried out"
     else:
         _require_fits(outcome, len(previous.round_.jobs))
+        _require_between(outcome, previous.round_, now)
     return policy.remember(base, previous.round_, previous.decision, outcome), note
 
 
@@ -190,4 +191,17 @@ def _require_fits(outcome: Outcome, jobs: int) -> None:
     if not -math.inf < outcome.start_s < outcome.end_s < math.inf:
         raise InstanceError(
             f"outcome.end_s = {outcome.end_s}: must lie after start_s = {outcome.start_s}"
+        )
+
+
+def _require_between(outcome: Outcome, before: TrainingRound, now: TrainingRound) -> None:
+    """Refuse an outcome of another interval than the one since the previous answer."""
+    if outcome.start_s != before.now_s:
+        raise InstanceError(
+            f"outcome.start_s = {outcome.start_s}: the previous answer was decided at"
+            f" {before.now_s}"
+        )
+    if outcome.end_s > now.now_s:
+        raise InstanceError(
+            f"outcome.end_s = {outcome.end_s}: lies after this round's now_s = {now.now_s}"
         )

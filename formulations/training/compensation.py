@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from apportion.instances.columns import Floats, Names
+from apportion.instances.columns import LARGEST, Floats, Names, floats, names, require, sized
 from apportion.instances.errors import InstanceError
 from apportion.instances.training import Outcome, TrainingRound
 from apportion.instances.training.laws import isolated_throughput_per_s
@@ -48,15 +48,30 @@ def _match(ids: Names, memory: Any) -> tuple[Floats, Floats, bool]:
         raise InstanceError("memory: not one of fft: it lacks id, rho or fair_per_s") from None
     if not (np.shape(known) == np.shape(rho) == np.shape(fair)):
         raise InstanceError("memory: id, rho and fair_per_s of fft differ in length")
+    _check_amounts(known, rho, fair)
     if np.array_equal(known, ids):
         return np.asarray(rho), np.asarray(fair), True
     place = {str(name): at for at, name in enumerate(np.asarray(known).tolist())}
+    if len(place) < np.size(known):
+        names(known, "memory.id")  # tells which one stands twice
     at = np.array([place.get(name, -1) for name in ids.tolist()], dtype=np.int64)
     found = at >= 0
     out = np.zeros(n)
     out[found] = np.asarray(rho)[at[found]]
     fair = np.asarray(fair)[at] if found.all() else np.zeros(n)
     return out, fair, bool(found.all()) and len(place) == n
+
+
+def _check_amounts(ids: Names, rho: Floats, fair: Floats) -> None:
+    """Refuse what no ``remembered`` can have written; rounds pay for one comparison a column."""
+    for field, given in (("rho", rho), ("fair_per_s", fair)):
+        plain = isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind == "f"
+        if plain and bool(((given >= 0) & (given <= LARGEST)).all()):
+            continue
+        who = names(ids, "memory.id")
+        column = floats(given, f"memory.{field}", (who.size,))
+        sized(column, f"memory.{field}", who)
+        require(column, column >= 0, f"memory.{field}", "must not be negative", who)
 
 
 def fair_throughput_per_s(round_: TrainingRound, model: TauModel) -> Floats:

@@ -182,6 +182,8 @@ def test_previous_and_outcome_that_do_not_belong(rnd, make):
         ({"gpu_s": np.array([np.inf, 0.0])}, "outcome.gpu_s: must be finite"),
         ({"end_s": 0.0}, "outcome.end_s = 0.0: must lie after start_s = 0.0"),
         ({"end_s": math.nan}, "outcome.end_s = nan"),
+        ({"start_s": 10.0}, "outcome.start_s = 10.0: the previous answer was decided at 0.0"),
+        ({"end_s": 301.0}, "outcome.end_s = 301.0: lies after this round's now_s = 300.0"),
     ):
         with pytest.raises(ap.InstanceError, match=says):
             ap.solve(make(now_s=300.0), "fft", previous=first, outcome=replace(seen, **changed))
