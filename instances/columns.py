@@ -98,6 +98,8 @@ def names(values: object, where: str, *, count: int | None = None, unique: bool 
         for index, item in enumerate(items):
             if not isinstance(item, str):
                 raise InstanceError(f"{where}[{index}] = {item!r}: must be a string")
+            if "\0" in item:  # NumPy would drop one at the end
+                raise InstanceError(f"{where}[{index}] = {item!r}: must not hold a NUL character")
         out = np.array(items, dtype=np.str_)
     out = _shaped(out, None if count is None else (count,), where)
     if unique:

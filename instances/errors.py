@@ -31,8 +31,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
     str
         ``"; did you mean 'gang'?"``, or the list of known words where none is near.
     """
-    words = sorted(known)
+    words = sorted(one for one in known if one)  # an empty name may stand for null
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
+    if not close:  # written in another case
+        of = {one.casefold(): one for one in reversed(words)}
+        folded = difflib.get_close_matches(word.casefold(), sorted(of), n=1, cutoff=0.6)
+        close = [of[one] for one in folded]
     if close:
         return f"; did you mean {close[0]!r}?"
     if len(words) > _LISTED:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from apportion.instances.columns import Floats, Ints, Names
+from apportion.instances.columns import Floats, Ints, Names, names
 from apportion.instances.errors import InstanceError, nearest
 from apportion.instances.files import PathLike, naming, read_json, shown, write_json
 from apportion.instances.training.jobs import Jobs
@@ -92,7 +92,7 @@ def read_jobs(path: PathLike, tenants: Names | None = None) -> JobsFile:
         for name in ("types", "jobs"):
             if name not in section:
                 raise InstanceError(f"{name} is missing")
-        types = np.array(plain_list(section["types"], "name", "types"), dtype=np.str_)
+        types = names(plain_list(section["types"], "name", "types"), "types")
         content = known_keys(section["jobs"], JOB_KEYS, "jobs")
         if tenants is None:
             named = plain_list(content.get("tenant", ["default"]), "name", "jobs.tenant")

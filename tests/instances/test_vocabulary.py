@@ -193,3 +193,18 @@ def test_the_nearest_word() -> None:
     assert long.endswith("and 3988 more")
     assert len(long) < 200
     assert nearest("zzz", []) == ""
+
+
+@pytest.mark.quick
+def test_nearest_looks_past_case_and_lists_no_empty_name():
+    assert nearest("FFT", ["fft", "fifo"]) == "; did you mean 'fft'?"
+    assert nearest("v100", ["V100", "A100"]) == "; did you mean 'V100'?"
+    assert nearest("zzz", ["", "A100"]) == "; known: A100"
+    assert nearest("zzz", [""]) == ""
+
+
+@pytest.mark.quick
+def test_names_with_a_nul_are_refused():
+    with pytest.raises(InstanceError) as told:
+        Jobs.of(id=["a", "b\0"], gang=[1, 1], work=[1, 1], throughput_per_s=[[1.0]] * 2)
+    assert str(told.value) == "jobs.id[1] = 'b\\x00': must not hold a NUL character"
