@@ -16,14 +16,11 @@ from typing import Any
 from apportion.cell import Cell, Cells
 from apportion.instances import InstanceError, Policy
 from apportion.instances.training import Scenario
-from apportion.instances.training.scenario_toml import read_scenario, variant_names
+from apportion.instances.training.scenario_toml import BASE, read_scenario, variant_names
 from apportion.registry import label_of, make_policy, policy_from_label, told_parameters
 from apportion.results import Labels, Table, TrainingMetrics, comparison_table, training_metrics
 from apportion.simulating import made_folder, simulate
 from apportion.solving import solver_of
-
-BASE = "base"
-"""Name of the scenario without a variant."""
 
 CellDone = Callable[[Cell, TrainingMetrics, int, int], None]
 """Called after each cell with the cell, its metrics, cells done and cells in all."""
@@ -121,11 +118,6 @@ def _cells(
 def _chosen(scenario: str | Path, variants: Sequence[str] | None) -> list[str]:
     """Give the names of variants to run, all of which can be read."""
     known = variant_names(scenario)
-    if BASE in known:
-        raise InstanceError(
-            f"{scenario}: a variant is called {BASE!r}, which names the scenario as it is;"
-            " give it another name"
-        )
     chosen = [BASE, *known] if variants is None else list(variants)
     for name in chosen:
         read_scenario(scenario, variant=None if name == BASE else name)

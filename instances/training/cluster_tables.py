@@ -35,6 +35,11 @@ class Hardware:
 def read_cluster(section: dict[str, Any]) -> Hardware:
     """Build a cluster from the checked table ``[cluster]``."""
     kinds = cast(list[dict[str, Any]], section.get("type", []))
+    seen: set[str] = set()
+    for index, kind in enumerate(kinds):
+        if kind["name"] in seen:
+            raise InstanceError(f"cluster.type[{index}].name = {kind['name']!r}: already used")
+        seen.add(kind["name"])
     nodes: list[dict[str, Any]] = []
     for kind in kinds:
         nodes += _uniform(kind, kind.get("gpus", 0), nodes)
@@ -49,7 +54,13 @@ def read_cluster(section: dict[str, Any]) -> Hardware:
     base = _assembled(kinds, nodes)
     changed = _added(section, kinds, nodes)
     changed = _removed(section, changed)
+    if not changed:
+        raise InstanceError(f"cluster: has no GPUs{_emptied(section, nodes)}")
     return Hardware(base, base if changed == nodes else _assembled(kinds, changed))
+
+
+def _emptied(section: dict[str, Any], nodes: list[dict[str, Any]]) -> str:
+    return " left: remove_nodes takes every node" if nodes and section.get("remove_nodes") else ""
 
 
 def _uniform(kind: dict[str, Any], gpus: int, others: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,6 +13,9 @@ VERSION = 1
 MOST_GPUS = 1_000_000
 """GPUs of one type at most: a slip of the finger must not fill the memory with nodes."""
 
+MOST_NOISE = 10.0
+"""Relative spread at most: beyond it nearly all true values are next to zero."""
+
 _NAME = Value("text", "its name", required=True)
 _GIB = Value("number", "memory, GiB; left out: not tracked", 0, above=True)
 _CPUS = Value("number", "CPU cores; left out: not tracked", 0)
@@ -81,8 +84,12 @@ WORKLOADS: Mapping[str, Mapping[str, Value]] = {
 TRUTH = Table(
     "how what happens differs from what is reported",
     {
-        "work_noise": Value("number", "relative spread of the true work, log-normal", 0),
-        "throughput_noise": Value("number", "relative spread of each true throughput", 0),
+        "work_noise": Value(
+            "number", "relative spread of the true work, log-normal", 0, MOST_NOISE
+        ),
+        "throughput_noise": Value(
+            "number", "relative spread of each true throughput", 0, MOST_NOISE
+        ),
     },
 )
 TENANT = Table(

@@ -25,6 +25,9 @@ from apportion.instances.versions import Migration, migrated
 MIGRATIONS: Mapping[int, Migration] = {}
 """For each older version of the format, the step to the next one."""
 
+BASE = "base"
+"""Name of the scenario without a variant, which no variant may bear."""
+
 Content = dict[str, Any]
 
 
@@ -110,6 +113,8 @@ def _opened(path: PathLike) -> _File:
         return _split(f"{path}.toml (bundled)", None, item.read_text(encoding="utf-8"))
     if place.is_dir():
         place = place / "scenario.toml"
+        if not place.exists():
+            raise InstanceError(f"{path}: the folder holds no scenario.toml")
     with naming(path):
         if isinstance(path, str) and not place.exists() and place.name == path and not place.suffix:
             raise InstanceError(f"no such file, and no bundled scenario{nearest(path, known)}")
@@ -140,6 +145,11 @@ def _variants(rows: Any) -> dict[str, Content]:
             raise InstanceError(f"variant[{index}].name = {shown(name)}: must be a string")
         if name in out:
             raise InstanceError(f"variant[{index}].name = {name!r}: already used")
+        if name == BASE:
+            raise InstanceError(
+                f"variant[{index}].name = {name!r}: names the scenario as it is; give it another"
+                " name"
+            )
         for key in ("schema", "family"):
             if key in patch:
                 raise InstanceError(f"variant {name!r}: {key}: a variant cannot change it")
@@ -149,14 +159,38 @@ def _variants(rows: Any) -> dict[str, Content]:
 
 def _variant(file: _File, name: str) -> Content:
     with naming(f"variant {name!r}"):
-        return _checked(merged(file.base, file.variants[name]))
+        content = _checked(merged(file.base, file.variants[name]))
+        _check_names(content)
+        return content
+
+
+def _check_names(content: Content) -> None:
+    """Check the names that can be known without making the jobs: GPU types, nodes, tenants."""
+    if "cluster" in content:
+        read_cluster(content["cluster"])
+    workload, tenants = content["workload"], [row["name"] for row in content.get("tenant", [])]
+    factor = workload.get("weight_factor")
+    if isinstance(factor, dict) and (tenants or workload["kind"] == "generate"):
+        if workload["kind"] in ("gavel", "philly"):
+            return  # traces bring further tenants along
+        known = tenants or ["default"]
+        for name in cast(Content, factor):
+            if name not in known:
+                hint = nearest(name, known)
+                raise InstanceError(f"workload.weight_factor.{name}: unknown tenant{hint}")
 
 
 def _checked(content: Content) -> Content:
     """Check every key and value of a whole scenario before anything is made from it."""
+    known = scenario_table("generate").keys
+    for key in content:  # before anything is missing: it may be there under a misspelt name
+        if key not in known:
+            raise InstanceError(f"{key}: unknown key{nearest(key, [*known, 'variant', 'schema'])}")
     workload = content.get("workload")
-    if not isinstance(workload, dict):
+    if workload is None:
         raise InstanceError("workload is missing: say where the jobs come from")
+    if not isinstance(workload, dict):
+        raise InstanceError(f"workload: expected a table, got {shown(workload)}")
     kind = cast(Content, workload).get("kind")
     if not isinstance(kind, str) or kind not in WORKLOADS:
         hint = nearest(kind if isinstance(kind, str) else "", WORKLOADS)

@@ -275,7 +275,7 @@ MISTAKES: list[tuple[str, str, str]] = [
     ("gpus = 12", "gpus = -12", "cluster.type[0].gpus = -12: must lie in [0, 1e+06]"),
     ("gpus = 12", 'gpus = "12"', "cluster.type[0].gpus = \"12\": must be a whole number"),
     ("gpus_per_node = 4", "gpus_pernode = 4", "cluster.type[0].gpus_pernode: unknown key; did you mean 'gpus_per_node'?"),
-    ('name = "A100"\ngpus = 8', 'name = "V100"\ngpus = 8', "cluster.types[1] = 'V100': already used at index 0"),
+    ('name = "A100"\ngpus = 8', 'name = "V100"\ngpus = 8', "cluster.type[1].name = 'V100': already used"),
     ('name = "A100"\ngpus = 8', "gpus = 8", "cluster.type[1].name is missing"),
     ("round_s = 120", "round_s = 0", "executor.round_s = 0: must be positive"),
     ("backfill = true", 'backfill = "yes"', "executor.backfill = \"yes\": must be true or false"),
@@ -452,3 +452,72 @@ def test_files_of_jobs_name_their_tenants(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"types"', '"typs"'))
     with pytest.raises(InstanceError, match=r"jobs\.json: file\.typs: unknown key; did you mean"):
         read_jobs(path)
+
+
+SMALL = """
+schema = "apportion/scenario/1"
+family = "training"
+name = "small"
+
+[cluster]
+type = [{ name = "V100", gpus = 8 }, { name = "A100", gpus = 0 }]
+
+[workload]
+kind = "generate"
+jobs = 2
+"""
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("[workload]", "[wokload]", "wokload: unknown key; did you mean 'workload'?"),
+        ("[workload]", "[[varian]]", "varian: unknown key; did you mean 'variant'?"),
+        ("[workload]", "[workloads.x]", "workloads: unknown key; did you mean 'workload'?"),
+        ('[workload]\nkind = "generate"\njobs = 2', "", "workload is missing"),
+        ("[workload]", '[[variant]]\nname = "base"\n[workload]', "variant[0].name = 'base': names"),
+        (
+            "jobs = 2", 'jobs = 2\n[[variant]]\nname = "v"\n[variant.cluster]\nadd_gpus = { V10 = 1 }',
+            "variant 'v': cluster.add_gpus.V10: unknown GPU type; did you mean 'V100'?",
+        ),
+        (
+            "jobs = 2",
+            'jobs = 2\n[[variant]]\nname = "v"\n[variant.cluster]\nremove_nodes = ["node-7"]',
+            "variant 'v': cluster.remove_nodes[0] = 'node-7': unknown node; did you mean 'node-0'?",
+        ),
+        (
+            "jobs = 2",
+            'jobs = 2\n[[variant]]\nname = "v"\n[variant.cluster]\nremove_nodes = ["node-0"]',
+            "variant 'v': cluster: has no GPUs left: remove_nodes takes every node",
+        ),
+        (
+            "jobs = 2",
+            'jobs = 2\n[[variant]]\nname = "v"\n[variant.workload]\nweight_factor = { defalt = 2 }',
+            "variant 'v': workload.weight_factor.defalt: unknown tenant; did you mean 'default'?",
+        ),
+        ("gpus = 8", "gpus = 0", "cluster: has no GPUs"),
+        ("jobs = 2", "jobs = 2\n[truth]\nwork_noise = 1e9", "truth.work_noise = 1000000000.0: must lie"),
+        ("A100", "V100", "cluster.type[1].name = 'V100': already used"),
+    ],
+)  # fmt: skip
+def test_every_name_is_checked_when_the_file_is_read(tmp_path, old, new, says):
+    path = tmp_path / "s.toml"
+    path.write_text(SMALL)
+    assert read_scenario(path).cluster.gpus.tolist() == [8, 0]
+    path.write_text(SMALL.replace(old, new))
+    with pytest.raises(InstanceError) as told:
+        read_scenario(path)
+    assert str(told.value).startswith(f"{path}: {says}")
+
+
+@pytest.mark.quick
+def test_a_workload_that_is_no_table_and_a_folder_without_a_scenario(tmp_path):
+    path = tmp_path / "s.toml"
+    path.write_text('schema = "apportion/scenario/1"\nfamily = "training"\nworkload = "x"\n')
+    with pytest.raises(InstanceError) as told:
+        read_scenario(path)
+    assert str(told.value) == f'{path}: workload: expected a table, got "x"'
+    with pytest.raises(InstanceError) as told:
+        read_scenario(tmp_path)
+    assert str(told.value) == f"{tmp_path}: the folder holds no scenario.toml"
