@@ -64,7 +64,8 @@ def _match(ids: Names, memory: Any) -> tuple[Floats, Floats, bool]:
 
 def _check_amounts(ids: Names, rho: Floats, fair: Floats) -> None:
     """Refuse what no ``remembered`` can have written; rounds pay for one comparison a column."""
-    for field, given in (("rho", rho), ("fair_per_s", fair)):
+    columns: tuple[tuple[str, Any], ...] = (("rho", rho), ("fair_per_s", fair))
+    for field, given in columns:
         plain = isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind == "f"
         if plain and bool(((given >= 0) & (given <= LARGEST)).all()):
             continue

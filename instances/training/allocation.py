@@ -197,11 +197,11 @@ class Allocation:
         return cls.of((), (), ())
 
     def __eq__(self, other: object) -> bool:
-        own = (
-            "job", "gpu_type", "gpus", "lease_end_s", "guaranteed", "placement", "lost_job",
-            "lost_work",
-        )  # fmt: skip
-        return isinstance(other, Allocation) and equal_columns(self, other, own)
+        own = ("job", "gpu_type", "gpus", "lease_end_s", "guaranteed", "lost_job", "lost_work")
+        if not isinstance(other, Allocation) or not equal_columns(self, other, own):
+            return False
+        # where nobody runs, no placement and an empty one are the same
+        return self.placement == other.placement or not self.job.size
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]  # columns are compared, not hashed
 

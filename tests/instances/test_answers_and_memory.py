@@ -15,6 +15,8 @@ from apportion.instances import dump_memory, load_memory
 from apportion.instances.errors import InstanceError
 from apportion.instances.training import (
     Allocation,
+    Cluster,
+    Jobs,
     Outcome,
     Placement,
     TrainingRound,
@@ -228,3 +230,11 @@ def test_memory_that_is_not_plain(memory: Any, told: str) -> None:
 def test_text_that_is_no_memory(text: str) -> None:
     with pytest.raises(InstanceError):
         load_memory(text)
+
+
+def test_an_allocation_of_nobody_survives_being_written():
+    jobs = Jobs.of(id=["a"], gang=[1], work=[1.0], throughput_per_s=[[1.0]])
+    asked = TrainingRound(cluster=Cluster.uniform({"only": 1}), jobs=jobs)
+    for placement in (None, Placement.of([], [], [])):
+        plan = Allocation.of([], [], [], placement=placement)
+        assert allocation_from_dict(asked, allocation_to_dict(asked, plan)) == plan
