@@ -11,11 +11,13 @@ import stat
 import zlib
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from apportion.instances.errors import InstanceError
 
 PathLike: TypeAlias = str | os.PathLike[str]
+
+_DIGITS = 300  # whole numbers of more are beyond any float
 
 
 @contextlib.contextmanager
@@ -94,9 +96,26 @@ def parse_json(text: str) -> Any:
     if not text.strip():
         raise InstanceError("the text is empty")
     try:
-        return json.loads(
-            text, parse_constant=_constant, parse_float=_float, object_pairs_hook=_object
-        )
+        odd: list[_Odd] = []
+
+        def kept(text: str) -> _Odd:
+            odd.append(_Odd(text))
+            return odd[-1]
+
+        def number(text: str) -> Any:
+            value = float(text)
+            return kept(text) if math.isinf(value) else value
+
+        def whole(text: str) -> Any:
+            return int(text) if len(text) <= _DIGITS else kept(text)
+
+        data = json.loads(
+            text, parse_constant=kept, parse_float=number, parse_int=whole,
+            object_pairs_hook=_object,
+        )  # fmt: skip
+        if odd:
+            _refuse_odd(data, "")
+        return data
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
@@ -110,15 +129,26 @@ def parse_json(text: str) -> Any:
         raise InstanceError(f"not read: {str(error).splitlines()[0]}") from None
 
 
-def _constant(name: str) -> NoReturn:
-    raise InstanceError(f"{name} is not a JSON number; write null for infinity")
+class _Odd:
+    """A number that JSON or a float cannot hold, as it is spelt, until its place is known."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
 
 
-def _float(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise InstanceError(f"the number {text} is too large; write null for infinity")
-    return value
+def _refuse_odd(data: Any, where: str) -> None:
+    """Find the first such number and tell its place."""
+    if isinstance(data, dict):
+        for key, value in cast(dict[str, Any], data).items():
+            _refuse_odd(value, f"{where}.{key}" if where else key)
+    elif isinstance(data, list):
+        for index, value in enumerate(cast(list[Any], data)):
+            _refuse_odd(value, f"{where}[{index}]")
+    elif isinstance(data, _Odd):
+        text = data.text if len(data.text) <= 60 else data.text[:57] + "..."
+        rule = "is too large" if text.lstrip("-")[0].isdigit() else "is not a JSON number"
+        at = f"{where} = " if where else ""
+        raise InstanceError(f"{at}{text}: {rule}; write null for infinity")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

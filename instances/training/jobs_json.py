@@ -21,6 +21,8 @@ JOB_KEYS: tuple[str, ...] = (
 )  # fmt: skip
 """The keys of the section ``jobs``, in the order in which they are written."""
 
+_TOO_LARGE = 2**63  # whole numbers from here on do not fit 64 bits
+
 _TAKEN: Mapping[str, tuple[frozenset[type], str]] = {
     "float": (frozenset({int, float}), "must be a number"),
     "int": (frozenset({int, float}), "must be a whole number"),
@@ -68,6 +70,10 @@ def plain_list(
     if not found <= taken:
         at = next(i for i, value in enumerate(values) if type(value) not in taken)
         raise InstanceError(f"{where}[{at}] = {shown(values[at])}: {rule}")
+    if int in found and max(map(abs, values)) >= _TOO_LARGE:
+        for at, value in enumerate(values):
+            if type(value) is int and abs(value) >= _TOO_LARGE:
+                raise InstanceError(f"{where}[{at}] = {shown(value)}: is too large")
     return values
 
 

@@ -117,7 +117,7 @@ BAD = [
     (("objective",), "3", 'answer.objective = "3": must be a number'),
     (("objective",), True, "answer.objective = true: must be a number"),
     (("bound",), [], "answer.bound = []: must be a number"),
-    (("gap",), 10**400, "answer.gap = 1000"),
+    (("gap",), 10**400, "gap = 1000"),
     (("next_decision_s",), "soon", 'answer.next_decision_s = "soon": must be a number'),
     (("until_change",), "yes", 'answer.until_change = "yes": must be true or false'),
     (("time_limited",), 1, "answer.time_limited = 1: must be true or false"),
@@ -194,7 +194,7 @@ def test_malformed_fields_are_named(tmp_path, written, path, value, says):
         ("[1, 2", "truncated JSON"),
         ("[]", "expected an object with schema 'apportion/answer/1'"),
         ("{}", "the key 'schema' is missing"),
-        ('{"schema": NaN}', "NaN is not a JSON number"),
+        ('{"schema": NaN}', "schema = NaN: is not a JSON number"),
         ('{"a": 1, "a": 2}', "the key 'a' appears twice"),
     ],
 )
