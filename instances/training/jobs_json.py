@@ -70,7 +70,7 @@ def plain_list(
     if not found <= taken:
         at = next(i for i, value in enumerate(values) if type(value) not in taken)
         raise InstanceError(f"{where}[{at}] = {shown(values[at])}: {rule}")
-    if int in found and max(map(abs, values)) >= _TOO_LARGE:
+    if int in found and max(map(abs, cast("list[float]", values))) >= _TOO_LARGE:
         for at, value in enumerate(values):
             if type(value) is int and abs(value) >= _TOO_LARGE:
                 raise InstanceError(f"{where}[{at}] = {shown(value)}: is too large")
