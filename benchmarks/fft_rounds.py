@@ -116,7 +116,7 @@ def measure(jobs: int, types: int, seed: int) -> dict[str, Any]:
         lambda: decide_safely(repair, round_, memory, Solver(), NO_LIMIT)
     )
     out["whole exact"], proved = cpu(
-        lambda: decide_safely(exact, round_, memory, Solver(gap=0.0), NO_LIMIT)
+        lambda: decide_safely(exact, round_, memory, Solver(gap=0.0), NO_LIMIT).decision
     )
     out["exact status"], out["exact gap"] = proved.status, proved.gap
     model = fresh.model

@@ -34,6 +34,10 @@ CPU seconds of a limit of 0.5; on 32,000 the jump took 0.35 of a limit of 0.2, f
 factor of six to that leaves room for machines that others use.
 """
 
+JUMP_FROM_NONZEROS = 5_000
+"""Nonzeros below which a MILP goes without feasibility jump whatever the budget: on models of a
+hundred it took 4 of 5 milliseconds, and branch and bound finds a point there as fast."""
+
 _SEED_RANGE = 2**31
 _PROBING_AND_ENUMERATION = 1 << 15 | 1 << 16
 
@@ -94,6 +98,8 @@ class Highs:
         left_s = request.budget.left_s()
         if math.isfinite(left_s):
             options["time_limit"] = left_s
+        if not model.is_lp and model.values.size < JUMP_FROM_NONZEROS:
+            options["mip_heuristic_run_feasibility_jump"] = False
         if not model.is_lp and left_s < BLIND_S_PER_NONZERO * model.values.size:
             options["presolve_rule_off"] = _PROBING_AND_ENUMERATION
             options["mip_heuristic_run_feasibility_jump"] = False
