@@ -62,10 +62,9 @@ def _match(ids: Names, memory: Any) -> tuple[Floats, Floats, bool]:
     return out, fair, bool(found.all()) and len(place) == n
 
 
-def _check_amounts(ids: Names, rho: Floats, fair: Floats) -> None:
+def _check_amounts(ids: Names, rho: Any, fair: Any) -> None:
     """Refuse what no ``remembered`` can have written; rounds pay for one comparison a column."""
-    columns: tuple[tuple[str, Any], ...] = (("rho", rho), ("fair_per_s", fair))
-    for field, given in columns:
+    for field, given in (("rho", rho), ("fair_per_s", fair)):
         plain = isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind == "f"
         if plain and bool(((given >= 0) & (given <= LARGEST)).all()):
             continue
