@@ -65,7 +65,7 @@ def _match(ids: Names, memory: Any) -> tuple[Floats, Floats, bool]:
 def _check_amounts(ids: Names, rho: Any, fair: Any) -> None:
     """Refuse what no ``remembered`` can have written; rounds pay for one comparison a column."""
     for field, given in (("rho", rho), ("fair_per_s", fair)):
-        plain = isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind == "f"
+        plain = getattr(given, "ndim", 0) == 1 and given.dtype.kind == "f"
         if plain and bool(((given >= 0) & (given <= LARGEST)).all()):
             continue
         who = names(ids, "memory.id")
