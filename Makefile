@@ -43,10 +43,10 @@ quick:
 	@for minor in $$(.ci/pythons); do $(MAKE) -s --no-print-directory quick-$$minor || exit 1; done
 
 quick-$(MINOR): $(READY)
-	@.venv/bin/python $(PYTEST) -m quick
+	@.venv/bin/python $(PYTEST) -m 'quick and not slow'
 
 quick-%: .venv-%/ready
-	@.venv-$*/bin/python $(PYTEST) -m quick
+	@.venv-$*/bin/python $(PYTEST) -m 'quick and not slow'
 
 # pyright and lint-imports read a regular copy, laid out by the installed names.
 lint: $(READY)
