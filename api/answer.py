@@ -148,7 +148,7 @@ class Answer:
             "notes": list(decision.notes),
             "allocation": allocation_to_dict(round_, decision.allocation),
             "commitments": None if promised is None else commitment_rows(promised, ids, types),
-            "shares": _plain(decision.shares),
+            "shares": None if decision.shares is None else decision.shares.to_dict(),
             "jobs": {
                 **{name: _shown_column(column) for name, column in decision.per_job.items()},
                 "id": ids.tolist(),

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from apportion.answer import STAGE_KEYS, VERSION, Answer
 from apportion.instances import Decision, InstanceError, Stage
 from apportion.instances.columns import bools, floats, ints, names
@@ -17,7 +15,7 @@ from apportion.instances.errors import nearest
 from apportion.instances.files import naming, read_json, shown
 from apportion.instances.memory_json import load_memory
 from apportion.instances.policy import Column
-from apportion.instances.training import TrainingRound
+from apportion.instances.training import Shares, TrainingRound
 from apportion.instances.training.answer_json import allocation_from_dict
 from apportion.instances.training.jobs_json import known_keys
 from apportion.instances.training.round_json import commitments_from_rows, round_from_dict
@@ -140,11 +138,9 @@ def _column(data: object, where: str, count: int) -> Column:
     return floats(numbers, where, (count,))
 
 
-def _shares(data: object) -> Any:
-    shares = _memory(data, "answer.shares")
-    if shares is not None and np.asarray(shares).dtype.kind != "f":
-        raise InstanceError(f"answer.shares: expected a column of numbers, got {shown(data)}")
-    return shares
+def _shares(data: object) -> Shares | None:
+    with naming("answer"):
+        return None if data is None else Shares.from_dict(data)
 
 
 def _stages(data: object, times: object) -> tuple[Stage, ...]:

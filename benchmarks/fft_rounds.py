@@ -23,7 +23,7 @@ import numpy as np
 import apportion as ap
 from apportion.deciding import decide_safely
 from apportion.executor.training import check, place
-from apportion.formulations.training.fft_program import FFTProgram
+from apportion.formulations.training.fft.program import FFTProgram
 from apportion.solver import Budget, Model, Solver
 
 GPUS = {3: 36, 8: 1000}

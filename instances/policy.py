@@ -77,7 +77,7 @@ class Decision:
         Value of the policy's objective, proved bound and relative gap; None where nothing was
         proved.
     shares
-        Fractions of the round for each job (or tenant) and type, for fairness audits.
+        What each user is meant to have of each type, for fairness audits; the family's own type.
     carry
         Plain data for ``remember`` and ``react``.
     next_decision_s
@@ -100,7 +100,7 @@ class Decision:
     objective: float | None = None
     bound: float | None = None
     gap: float | None = None
-    shares: Floats | None = None
+    shares: Any = None
     carry: Any = None
     next_decision_s: float | None = None
     commitments: Any = None

@@ -28,6 +28,7 @@ from apportion.instances.training.scenario_toml import (
     read_scenario,
     variant_names,
 )
+from apportion.instances.training.shares import Shares
 from apportion.instances.training.tenants import Tenants
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Outcome",
     "Placement",
     "Scenario",
+    "Shares",
     "Tenants",
     "TrainingRound",
     "allocation_from_dict",

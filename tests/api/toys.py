@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from apportion.formulations.training import FIFO, SRTF
-from apportion.formulations.training.baselines import _fastest
+from apportion.formulations.training.baselines.orders import _fastest
 from apportion.formulations.training.greedy import fill
 from apportion.formulations.training.pinned import pinned
 from apportion.formulations.training.plain import PlainProgram, joined, notes_on_hopeless
 from apportion.instances import Decision
-from apportion.instances.training import Allocation, Commitments, TrainingRound
+from apportion.instances.training import Allocation, Commitments, Shares, TrainingRound
 
 
 def in_order(round_: TrainingRound, order: Any, *, honour: bool = True) -> Decision:
@@ -193,7 +193,7 @@ class Promises(Toy):
         return replace(
             in_order(round_, range(n)),
             status="FEASIBLE", objective=2.5, bound=2.0, gap=0.2,
-            shares=np.full((n, k), 0.25),
+            shares=Shares(np.array([f"u{i}" for i in range(n)]), np.ones(n), np.full((n, k), 0.25), np.arange(n), True),
             commitments=Commitments.of([0], [now + 300.0], [now + 900.0], [1], [-1], ["lease"]),
             carry={"plan": np.arange(3), "until": np.inf},
             next_decision_s=now + 60.0,

@@ -9,11 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
-from apportion.formulations.training.compensation import Compensation
+from apportion.formulations.training.fft.compensation import Compensation
+from apportion.formulations.training.fft.work_conservation import MostGpus, Placeable, most_gpus
 from apportion.formulations.training.greedy import NOWHERE, fill
 from apportion.formulations.training.pinned import Pinned
 from apportion.formulations.training.plain import joined, notes_on_hopeless
-from apportion.formulations.training.work_conservation import MostGpus, Placeable, most_gpus
 from apportion.instances import Budget, Decision, Stage
 from apportion.instances.columns import Floats, Ints
 from apportion.instances.policy import Column

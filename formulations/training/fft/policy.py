@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from apportion.formulations.training.compensation import (
+from apportion.formulations.training.fft.compensation import (
     Compensation,
     TauModel,
     recall,
     remembered,
 )
-from apportion.formulations.training.fft_program import FFTProgram
+from apportion.formulations.training.fft.program import FFTProgram
 from apportion.formulations.training.pinned import pinned
 from apportion.instances import Budget, Decision, Reason
 from apportion.instances.columns import LARGEST, Floats

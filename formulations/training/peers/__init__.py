@@ -1,0 +1,1 @@
+"""Fair schedulers that the others are measured against: Themis, AlloX, Gandiva-fair, DRF, Shockwave."""
