@@ -1,0 +1,204 @@
+"""A round whose policy shares time: fractions by the policy, leases by the rounds' mechanism."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from apportion.formulations.training.plain import joined, notes_on_hopeless
+from apportion.formulations.training.time_shares import (
+    Received,
+    Sharers,
+    carried,
+    leased,
+    recall,
+)
+from apportion.instances import Budget, Decision, Stage
+from apportion.instances.columns import Floats
+from apportion.solver import Budget as Deadline
+from apportion.solver import Model, NoSolutionError, Solver, Status, UncertifiedError
+
+FRACTIONS = "fractions"
+"""The stage in which a policy computes its fractions."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fractions:
+    """What a policy answers: the part of the time each sharing job holds its gang on each type.
+
+    Parameters
+    ----------
+    x
+        Shape (m, k), rows as in ``Sharers.rows``; row sums at most 1, types within capacity.
+    status
+        ``"OPTIMAL"`` where the objective was proved, as in a decision.
+    objective, bound, gap
+        Of the policy's objective.
+    stages
+        Steps beside the one that the program writes down.
+    notes
+        What a reader should know.
+    time_limited
+        Whether the clock stopped a step.
+    """
+
+    x: Floats
+    status: str = "OPTIMAL"
+    objective: float | None = None
+    bound: float | None = None
+    gap: float | None = None
+    stages: tuple[Stage, ...] = ()
+    notes: tuple[str, ...] = ()
+    time_limited: bool = False
+
+
+class TimeSharing(Protocol):
+    """What a policy that shares time brings."""
+
+    @property
+    def name(self) -> str:
+        """The name it is registered under."""
+        ...
+
+    @property
+    def recompute_s(self) -> float:
+        """Least time between two computations of the fractions."""
+        ...
+
+    @property
+    def work_conserving(self) -> bool:
+        """Whether jobs may run where they were meant to have nothing, rather than leave it idle."""
+        ...
+
+    def fractions(self, sharers: Sharers, solver: Solver, budget: Deadline) -> Fractions:
+        """Share the free GPUs. Not asked where nobody shares.
+
+        Raises
+        ------
+        NoSolutionError, UncertifiedError
+            Where nothing that can be vouched for was found in time.
+        """
+        ...
+
+    def value(self, sharers: Sharers, x: Floats) -> float | None:
+        """Objective of fractions, None where it has none."""
+        ...
+
+    def model_of(self, sharers: Sharers) -> Model | None:
+        """The policy's model, or None where no single model says it."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class TimeShareProgram:
+    """A compiled round.
+
+    Parameters
+    ----------
+    policy
+        Who shares.
+    sharers
+        Who takes part.
+    received
+        What they had so far.
+    """
+
+    policy: TimeSharing
+    sharers: Sharers
+    received: Received
+
+    @classmethod
+    def of(cls, policy: TimeSharing, round_: Any, memory: Any) -> TimeShareProgram:
+        """Compile a round.
+
+        Raises
+        ------
+        InstanceError
+            On a memory that is not the policy's.
+        """
+        sharers = Sharers.of(round_)
+        return cls(policy, sharers, recall(sharers, memory, policy.name))
+
+    @cached_property
+    def model(self) -> Model | None:
+        """The policy's model."""
+        return self.policy.model_of(self.sharers) if self.sharers.rows.size else None
+
+    def incumbent(self) -> Decision:
+        """Go on with the fractions decided last; newcomers have an equal share."""
+        start = time.perf_counter()
+        return self._decision(self._guess(), start, "incumbent")
+
+    def solve(self, solver: Solver, budget: Budget) -> Decision:
+        """Decide: fractions where they are due, else those decided last; then leases."""
+        start = time.perf_counter()
+        if not self.sharers.rows.size:
+            return replace(self.incumbent(), status="OPTIMAL")
+        if self._still_good():
+            return self._decision(self._guess(), start, "remembered")
+        if budget.left_s() <= 0.0:
+            return self._decision(replace(self._guess(), time_limited=True), start, "incumbent")
+        left_s = budget.left_s()
+        deadline = Deadline.of(None if np.isinf(left_s) else left_s)
+        try:
+            answer = self.policy.fractions(self.sharers, solver, deadline)
+        except (NoSolutionError, UncertifiedError) as error:
+            note = f"{self.policy.name}: {error}; every job gets its last or an equal share"
+            guess = replace(
+                self._guess(), status=Status.NO_SOLUTION.name, bound=None, gap=None,
+                notes=(note,), time_limited=budget.left_s() <= 0.0,
+            )  # fmt: skip
+            return self._decision(guess, start, "incumbent")
+        return self._decision(answer, start, FRACTIONS)
+
+    def _still_good(self) -> bool:
+        since_s = self.received.since_s
+        if since_s is None or self.received.due:
+            return False
+        young = self.sharers.round_.now_s - since_s < self.policy.recompute_s
+        return self.received.unchanged or young
+
+    def _guess(self) -> Fractions:
+        """The last fractions where there are any, equal shares elsewhere, within all rules."""
+        sharers = self.sharers
+        x = self.received.x[sharers.rows]
+        x = np.where(sharers.speed > 0.0, x, 0.0)
+        x = np.where(np.isnan(x), sharers.isolated, x)
+        load = sharers.gang @ x
+        most = np.divide(load, sharers.capacity, out=np.ones_like(load), where=load > 0.0)
+        x = x / np.maximum(1.0, most)[None, :]
+        x = x / np.maximum(1.0, x.sum(axis=1, keepdims=True))
+        return Fractions(x, Status.FEASIBLE.name, self.policy.value(sharers, x))
+
+    def _decision(self, answer: Fractions, start: float, stage: str) -> Decision:
+        sharers, round_ = self.sharers, self.sharers.round_
+        x = np.zeros((len(round_.jobs), sharers.capacity.size))
+        x[sharers.rows] = answer.x
+        now_s = round_.now_s
+        if stage == FRACTIONS or self.received.since_s is None:
+            received = self.received.fresh(x, now_s)
+        else:
+            received = replace(self.received, x=x)
+        guessed = stage == "incumbent" or (stage != FRACTIONS and self.received.due)
+        received = replace(received, due=guessed)
+        kinds = leased(sharers, received, now_s, work_conserving=self.policy.work_conserving)
+        own = Stage(
+            stage, time.perf_counter() - start, answer.objective, answer.bound, answer.gap,
+            answered=not any(one.answered for one in answer.stages),
+        )  # fmt: skip
+        return Decision(
+            joined(sharers.held, kinds, round_.jobs.gang),
+            status=answer.status,
+            objective=answer.objective,
+            bound=answer.bound,
+            gap=answer.gap,
+            shares=sharers.shares(answer.x),
+            carry=carried(sharers, received),
+            stages=(*answer.stages, own),
+            notes=(*answer.notes, *notes_on_hopeless(round_)),
+            time_limited=answer.time_limited,
+        )
