@@ -1,0 +1,1 @@
+"""Leases of equal length with deadlines: plans, their bounds, and admission."""
