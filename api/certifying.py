@@ -11,10 +11,12 @@ from apportion.instances import Decision
 from apportion.instances.columns import Floats, Ints
 from apportion.instances.policy import Column
 from apportion.instances.training import Allocation, TrainingRound
-from apportion.solver import Choice
+from apportion.solver import Choice, Model, Solution, certify
 from apportion.solver.choice_prices import priced
 
 SCHEMA = "apportion/round-certificate/1"
+
+MODEL_SCHEMA = "apportion/model-certificate/1"
 
 
 @runtime_checkable
@@ -72,7 +74,7 @@ def certificate(
     Plain data, or None where the policy has no such model.
     """
     if not isinstance(program, Certifiable):
-        return None
+        return _of_model(program, round_, planned, carried, gap)
     plan = planned.allocation
     types = round_.cluster.types.tolist()
     choice = program.choice_of(plan)
@@ -99,6 +101,21 @@ def certificate(
         "gpu_credit": None if bound is None else credit,
         "bound": bound,
         "gap": None if bound is None or value is None else relative(value, bound),
+    }
+
+
+def _of_model(
+    program: object, round_: TrainingRound, planned: Decision, carried: Allocation, gap: float
+) -> dict[str, Any] | None:
+    """Certificate of the program's own model, where the decision was read from its solution."""
+    model: Model | None = getattr(program, "model", None)
+    solution: Solution | None = getattr(planned, "solution", None)
+    if model is None or solution is None:
+        return None
+    return {
+        "schema": MODEL_SCHEMA,
+        "left_out": left_out(round_, planned.allocation, carried),
+        "model": certify(model, solution, gap=gap).to_dict(),
     }
 
 

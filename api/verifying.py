@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeGuard, cast
 
@@ -13,6 +14,7 @@ import numpy as np
 from apportion.answer import Answer
 from apportion.answer_reading import read_answer
 from apportion.certifying import (
+    MODEL_SCHEMA,
     SCHEMA,
     Certifiable,
     most_by_counting,
@@ -27,7 +29,8 @@ from apportion.instances.training import Allocation, TrainingRound
 from apportion.instances.training.answer_json import allocation_from_dict, allocation_to_dict
 from apportion.instances.training.round_json import read_round, round_to_dict
 from apportion.registry import make_policy
-from apportion.solver import Budget, Choice
+from apportion.solver import Budget, Choice, Model, ModelError
+from apportion.solver import verify as verify_model
 
 SAME = 1e-9
 """Difference, relative to the sums behind them, below which two numbers are the same."""
@@ -130,10 +133,14 @@ class _Findings:
         if self.answer.memory is not None:
             self.words.append("memory: what the policy remembers is the answer's own word")
         program = policy.compile(self.round_, self.answer.memory, Budget.of(None))
-        if not isinstance(program, Certifiable):
-            self._without_model()
-            return
         certificate = self.answer.certificate
+        if not isinstance(program, Certifiable):
+            model: Model | None = getattr(program, "model", None)
+            if certificate is None or model is None:
+                self._without_model()
+            else:
+                self._by_model(certificate, model)
+            return
         plan = allocation if certificate is None else self._with_left_out(allocation, certificate)
         if self.faults or plan is None:
             return
@@ -180,6 +187,36 @@ class _Findings:
             value = getattr(self.answer, name)
             if value is not None:
                 self.words.append(f"{name}: {value} is the word of policy {self.answer.policy!r}")
+
+    def _by_model(self, data: Mapping[str, Any], model: Model) -> None:
+        """Check the certificate of the policy's model, and that the answer says what it says."""
+        if data.get("schema") != MODEL_SCHEMA or not isinstance(data.get("model"), Mapping):
+            self.faults.append(f"certificate.schema: expected {MODEL_SCHEMA!r} and its model")
+            return
+        try:
+            found = verify_model(model, data["model"])
+        except (ModelError, TypeError, ValueError) as error:
+            self.faults.append(f"certificate.model: {error}")
+            return
+        self.faults.extend(f"certificate.model: {fault}" for fault in found.faults)
+        self.words.extend(f"certificate.model: {word}" for word in found.words)
+        if found.faults:
+            return
+        status = str(data["model"]["status"]).upper()
+        if status != self.answer.status:
+            self.faults.append(
+                f"status: {status} by the model, the answer says {self.answer.status}"
+            )
+        for name, values in (("objective", "objectives"), ("bound", "bounds")):
+            told, text = getattr(self.answer, name), (data["model"][values] or [None])[-1]
+            value = None if text is None else float(Fraction(text))
+            if not _same(told, value, abs(told or 0.0)):
+                self.faults.append(f"{name}: {value} by the model, the answer says {told}")
+        if not self.faults:
+            self.proved.append(
+                f"model: {status.lower()} with objective {self.answer.objective:.12g}, by"
+                f" {found.arithmetic} arithmetic"
+            )
 
     def _with_left_out(
         self, allocation: Allocation, certificate: Mapping[str, Any]

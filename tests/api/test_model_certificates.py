@@ -1,0 +1,129 @@
+"""Answers of policies with a model of their own carry a certificate that needs no solver."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import apportion as ap
+from apportion.answer_reading import answer_from_dict
+from apportion.formulations.training import joined, pinned
+from apportion.formulations.training.modelled import ModelledDecision
+from apportion.instances.training import Cluster, Jobs, TrainingRound
+from apportion.registry import policy_class
+from apportion.solver import Axis, Model, ModelBuilder, Solver
+
+
+@dataclass(frozen=True)
+class Program:
+    """Which share of one GPU type would each job get, by an LP."""
+
+    round_: TrainingRound
+
+    @property
+    def model(self) -> Model:
+        jobs = self.round_.jobs
+        builder = ModelBuilder("toy")
+        names = jobs.id.tolist()
+        x = builder.columns("x", len(jobs), upper=1.0, axes=(Axis("job", names),))
+        builder.rows("capacity", 1, row=0, column=x, value=jobs.gang, upper=self.round_.capacity[0])
+        builder.objective("speed", column=x, value=jobs.throughput_per_s[:, 0], maximise=True)
+        return builder.build()
+
+    def solve(self, solver: Solver, budget: Any) -> ModelledDecision:
+        solution = solver.solve(self.model, budget=budget)
+        held = pinned(self.round_)
+        whole = np.where(solution.x > 0.999, 0, -1).astype(np.int64)
+        return ModelledDecision(
+            joined(held, whole, self.round_.jobs.gang),
+            status=solution.status.name, objective=solution.objective, bound=solution.bound,
+            gap=solution.gap, solution=solution,
+        )  # fmt: skip
+
+    def incumbent(self) -> ModelledDecision:
+        nobody = np.full(len(self.round_.jobs), -1, dtype=np.int64)
+        return ModelledDecision(joined(pinned(self.round_), nobody, self.round_.jobs.gang))
+
+
+@dataclass(frozen=True)
+class Toy:
+    name: ClassVar[str] = "toy-lp"
+    source: ClassVar[str] = "a test"
+    subscribes: ClassVar[frozenset[Any]] = frozenset()
+    traits: ClassVar[frozenset[str]] = frozenset()
+
+    def compile(self, round_: Any, memory: Any, budget: Any) -> Program:
+        return Program(round_)
+
+    def remember(self, memory: Any, round_: Any, decision: Any, outcome: Any) -> None:
+        return None
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(name: str) -> type[Any]:
+        return Toy if name == "toy-lp" else policy_class(name)
+
+    monkeypatch.setattr("apportion.registry.policy_class", found)
+
+
+ROUND = TrainingRound(
+    cluster=Cluster.uniform({"v": 3}),
+    jobs=Jobs.of(
+        id=["a", "b", "c"], gang=[2, 1, 1], work=[9.0] * 3, throughput_per_s=[[4.0], [3.0], [1.0]]
+    ),
+)
+
+
+def test_an_outsider_can_check_it(registered: None) -> None:
+    answer = ap.solve(ROUND, Toy())
+    assert answer.status == "OPTIMAL"
+    assert answer.objective == pytest.approx(7.0)
+    back = answer_from_dict(answer.to_dict())
+    found = ap.verify(back, ROUND)
+    assert found.faults == ()
+    assert any("objective 7" in line and "exact" in line for line in found.proved)
+    assert found.words == ()
+
+
+def _set(path: tuple[Any, ...], value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(data: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            data = data[key]
+        data[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "fault"),
+    [
+        (("objective",), 7.5, "objective: 7.0 by the model, the answer says 7.5"),
+        (("bound",), 9.0, "bound: 7.0 by the model"),
+        (("status",), "FEASIBLE", "status: OPTIMAL by the model"),
+        (("certificate", "model", "duals"), [0.0], "certificate.model: duals: they prove 8"),
+        (("certificate", "model", "point"), [1.0, 1.0, 1.0], "certificate.model: point:"),
+        (("certificate", "schema"), "apportion/other/1", "certificate.schema"),
+        (("certificate", "model", "status"), "feasible", "status: FEASIBLE by the model"),
+        (("certificate", "model", "odd"), 1, "certificate.model: certificate: key 'odd'"),
+        (("certificate", "model", "objectives"), ["8"], "objective speed: 7 at the point, not 8"),
+    ],
+)
+def test_a_lie_is_found(registered: None, path: tuple[Any, ...], value: Any, fault: str) -> None:
+    data = copy.deepcopy(ap.solve(ROUND, Toy()).to_dict())
+    _set(path, value)(data)
+    found = ap.verify(answer_from_dict(data), ROUND)
+    assert any(fault in one for one in found.faults), found.faults
+
+
+def test_another_round_has_another_model(registered: None) -> None:
+    answer = ap.solve(ROUND, Toy())
+    data = answer.to_dict()
+    smaller = TrainingRound(cluster=Cluster.uniform({"v": 4}), jobs=ROUND.jobs)
+    found = ap.verify(answer_from_dict(data), smaller)
+    assert not found.holds
