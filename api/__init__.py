@@ -5,6 +5,7 @@ from importlib.metadata import version as _version
 
 from apportion.answer import Answer
 from apportion.answer_reading import read_answer
+from apportion.auditing import audit
 from apportion.comparing import compare
 from apportion.deciding import EngineError
 from apportion.executor.training import check
@@ -27,7 +28,7 @@ from apportion.instances.training import (
 )
 from apportion.pricing import prices
 from apportion.registry import make_policy, policy_classes
-from apportion.results import training_metrics
+from apportion.results import audit_run, training_metrics
 from apportion.simulating import simulate
 from apportion.solving import solve
 from apportion.verifying import verify
@@ -52,6 +53,8 @@ __all__ = [
     "Scenario",
     "Tenants",
     "TrainingRound",
+    "audit",
+    "audit_run",
     "check",
     "compare",
     "explain",

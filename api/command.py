@@ -16,6 +16,7 @@ from rich.console import Console
 
 from apportion.answer import Answer
 from apportion.answer_reading import read_answer
+from apportion.auditing import audit as audit_round
 from apportion.comparing import compare as compare_runs
 from apportion.demo import demo as run_demo
 from apportion.executor.training import check as check_allocation
@@ -46,6 +47,7 @@ from apportion.options import (
     TimeLimit,
     Workers,
     listed,
+    number,
     parameters,
     writable,
 )
@@ -337,6 +339,45 @@ def prices(
             time_limit_s=time_limit, gap=gap, backend=solver,
         )  # fmt: skip
     _print(table, as_json)
+
+
+@app.command()
+def audit(
+    round_file: Annotated[Path, typer.Argument(metavar="ROUND", help="A round file.")],
+    policy: PolicyName = "fft",
+    param: Params = None,
+    memory: Annotated[Path | None, typer.Option(help="Memory of the policy.")] = None,
+    asked: Annotated[
+        str | None, typer.Option("--property", help="Names, separated by commas. Default: all.")
+    ] = None,
+    probe: Annotated[
+        str | None,
+        typer.Option(metavar="FACTORS", help="Scale reports by these, separated by commas."),
+    ] = None,
+    leases: Annotated[
+        bool, typer.Option("--leases", help="Audit this round's leases, not the shares.")
+    ] = False,
+    capped: Annotated[
+        bool, typer.Option("--capped", help="Users use no more than their jobs' gangs.")
+    ] = False,
+    time_limit: TimeLimit = None,
+    gap: Gap = 0.0,
+    solver: Backend = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Tell which fairness properties a plan has. Exit 1 if one that was asked does not hold."""
+    with _naming_memory(memory):
+        found = audit_round(
+            read_round(round_file), policy, parameters=parameters(param), memory=_memory(memory),
+            properties=None if asked is None else listed(asked, "--property"),
+            probe=[] if probe is None else [number(one) for one in listed(probe, "--probe")],
+            leases=leases, capped=capped, time_limit_s=time_limit, gap=gap, backend=solver,
+        )  # fmt: skip
+    if as_json:
+        sys.stdout.write(json_text(found.to_dict()) + "\n")
+    else:
+        Console().print(found.table())
+    raise typer.Exit(DONE if found.holds else NO)
 
 
 @app.command()

@@ -1,8 +1,17 @@
 """What came out: metrics of runs, and tables and small figures to read them by."""
 
+from apportion.results.audited import (
+    AuditedUsers,
+    users_of_leases,
+    users_of_run,
+    users_of_shares,
+    utility,
+)
+from apportion.results.audits import PROPERTIES, audit_run, audit_users
 from apportion.results.contention import mean_active
 from apportion.results.definitions import Definition
 from apportion.results.figure import sparkline, utilisation_figure
+from apportion.results.findings import Audit, Finding
 from apportion.results.per_job import JobOutcomes, job_outcomes, per_job_frame, per_round_frame
 from apportion.results.report import (
     HEADLINE,
@@ -20,14 +29,20 @@ __all__ = [
     "CAUSES",
     "DEFINITIONS",
     "HEADLINE",
+    "PROPERTIES",
+    "Audit",
+    "AuditedUsers",
     "Column",
     "Definition",
+    "Finding",
     "JobOutcomes",
     "Labels",
     "Spread",
     "Table",
     "TrainingMetrics",
     "Utilisation",
+    "audit_run",
+    "audit_users",
     "comparison_table",
     "conservation_errors",
     "definitions_table",
@@ -38,7 +53,11 @@ __all__ = [
     "per_round_frame",
     "sparkline",
     "training_metrics",
+    "users_of_leases",
+    "users_of_run",
+    "users_of_shares",
     "utilisation",
     "utilisation_figure",
     "utilisation_table",
+    "utility",
 ]
