@@ -57,12 +57,12 @@ def truthfulness(
         if not (np.isfinite(factor) and factor > 0):
             raise InstanceError(f"probe factor = {factor}: must be a finite number above zero")
     budget, truth = budget or Budget.of(None), users.utility
-    lies = list(_lies(users, round_, factors))
+    asked, pays, unsaid = 0, False, 0
     best: tuple[float, _Lie] | None = None
-    asked, pays = 0, False
-    for lie in lies:
+    for lie in _lies(users, factors):
         if budget.left_s() <= 0:
-            break
+            unsaid += 1
+            continue
         asked += 1
         got = _got(users, ask(lie.told(round_)), lie)
         if got is None:
@@ -71,14 +71,13 @@ def truthfulness(
         pays = pays or gain > TOLERANCE * max(1.0, float(truth[lie.user]))
         if best is None or gain > best[0]:
             best = gain, lie
+    rest = f", no time for {unsaid} more" if unsaid else ""
     if best is None:
-        return Finding(NAME, None, words="no lie could be tried: nothing to lie about, or no time")
+        return Finding(NAME, None, words=f"{asked} lies tried{rest}: nothing to tell")
     gain, lie = best
-    name, unsaid = str(users.name[lie.user]), len(lies) - asked
+    name = str(users.name[lie.user])
     words = f"{name} gets {gain:+.4g} by reporting its {lie.part} as {lie.factor:g} times the truth"
-    words += f"; {asked} lies tried"
-    if unsaid:
-        words += f", no time for {unsaid} more"
+    words += f"; {asked} lies tried{rest}"
     # a lie that pays settles it; that none did is worth saying only if all were tried
     holds = False if pays else (None if unsaid else True)
     return Finding(NAME, holds, (name,), 0.0 - gain, words)
@@ -101,7 +100,7 @@ class _Lie:
         return replace(round_, jobs=replace(round_.jobs, throughput_per_s=speed))
 
 
-def _lies(users: AuditedUsers, round_: TrainingRound, factors: Sequence[float]) -> Iterator[_Lie]:
+def _lies(users: AuditedUsers, factors: Sequence[float]) -> Iterator[_Lie]:
     """Go through all reports that differ from the truth."""
     every = np.ones(users.speed.shape[1], dtype=np.bool_)
     for user in range(len(users)):
