@@ -19,6 +19,16 @@ from apportion.solver.errors import ModelError, NoSolutionError, UnsupportedMode
 from apportion.solver.held_lp import UncertifiedError
 from apportion.solver.model import Model, Objective
 from apportion.solver.mps import write_mps
+from apportion.solver.neighbourhood_search import fix_and_optimise
+from apportion.solver.neighbourhood_solution import NeighbourhoodSolution, NeighbourhoodStage
+from apportion.solver.neighbourhoods import (
+    Groups,
+    InTurn,
+    Neighbourhood,
+    Neighbourhoods,
+    Rins,
+    SearchView,
+)
 from apportion.solver.parametric import Level, best_level, with_violation
 from apportion.solver.pulp_bridge import from_pulp, pulp_variables, to_pulp
 from apportion.solver.read_mps import read_mps
@@ -52,18 +62,26 @@ __all__ = [
     "Concave",
     "Conflict",
     "Generated",
+    "Groups",
+    "InTurn",
     "Level",
     "MaxMin",
     "Model",
     "ModelBuilder",
     "ModelError",
+    "Neighbourhood",
+    "NeighbourhoodSolution",
+    "NeighbourhoodStage",
+    "Neighbourhoods",
     "NoSolutionError",
     "Objective",
     "Prices",
     "RebuildReason",
     "Repair",
+    "Rins",
     "Rows",
     "Rule",
+    "SearchView",
     "Session",
     "SessionStep",
     "Sharing",
@@ -81,6 +99,7 @@ __all__ = [
     "cheapest_repair",
     "check_point",
     "find_conflict",
+    "fix_and_optimise",
     "from_pulp",
     "generate_rows",
     "identical_rows",
