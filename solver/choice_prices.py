@@ -26,13 +26,27 @@ COST_EQUALITY = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Restricted:
-    """A model over the kept options of the groups that still have a choice."""
+    """A model over the kept options of the groups that still have a choice.
+
+    Attributes
+    ----------
+    model
+        The model.
+    groups, options
+        What each column stands for, shape (columns,).
+    fixed
+        Copies of the groups without a choice, shape (n, options).
+    left_out
+        Cost of a plan beyond the model's objective.
+    resource_rows, total_row
+        Rows of the capacities, shape (resources,), and of the total.
+    """
 
     model: Model
     groups: IntArray
     options: IntArray
     fixed: IntArray
-    fixed_cost: float
+    left_out: float
     resource_rows: IntArray
     total_row: int | None
 
@@ -50,9 +64,18 @@ class Restricted:
 
 
 def restrict(
-    choice: Choice, keep: BoolArray, idle: BoolArray, name: str, integer: bool
+    choice: Choice,
+    keep: BoolArray,
+    idle: BoolArray,
+    name: str,
+    integer: bool,
+    prices: Prices | None = None,
 ) -> Restricted:
-    """Build the model over ``keep`` (n, options) and ``idle`` (n,); a sole option is fixed."""
+    """Build the model over ``keep`` (n, options) and ``idle`` (n,); a sole option is fixed.
+
+    With ``prices``, and where all plans use up all capacities, the objective is made of costs at
+    these prices, which differ by a constant: small numbers, in which codes see small differences.
+    """
     ways = keep.sum(axis=1) + idle
     free = ways > 1
     fixed = np.where(keep & ~free[:, None], choice.count[:, None], 0).astype(np.int64)
@@ -77,10 +100,15 @@ def restrict(
     if choice.total is not None and not choice.full:
         rest = choice.total - float((fixed * choice.amount).sum())
         total_row = int(builder.rows("total", 1, row=0, column=x, value=amount, lower=rest)[0])
-    builder.objective("cost", column=x, value=choice.cost[groups, options])
-    return Restricted(
-        builder.build(), groups, options, fixed, choice.value(fixed), capacity, total_row
-    )
+    value, left_out = choice.cost[groups, options], choice.value(fixed)
+    if prices is not None and choice.full:
+        waits = np.where(free, prices.idle_regret, 0.0)
+        value = prices.regret[groups, options] - waits[groups]
+        taken = fixed > 0
+        left_out = prices.bound + float(choice.count @ waits)
+        left_out += float((prices.regret[taken] * fixed[taken]).sum())
+    builder.objective("cost", column=x, value=value)
+    return Restricted(builder.build(), groups, options, fixed, left_out, capacity, total_row)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +155,7 @@ def _relax(
         return None
     total = 0.0 if part.total_row is None else float(answer.duals[part.total_row])
     prices = priced(choice, -answer.duals[part.resource_rows], total)
-    return Relaxation(part.shares(answer.point), answer.objective + part.fixed_cost, prices)
+    return Relaxation(part.shares(answer.point), answer.objective + part.left_out, prices)
 
 
 def _takes_lps(solver: Solver) -> bool:

@@ -102,20 +102,21 @@ class Case:
 
 PORTFOLIO: tuple[Case, ...] = (
     Case(
+        "placement LP",
+        ("lp",),
+        use=(Glop(dual=True), Highs("simplex"), Cbc()),
+        placement=True,
+        reason="1000 x 8: GLOP dual .018, primal .057, HiGHS simplex .028; 4000 x 8: .037, .075,"
+        " .12 to .16, interior point .18 to .27; 16384 x 8: .32, .38, 1.45, 1.34; 16384 x 12 of 64:"
+        " .79, 1.6, 1.5, 2.7",
+    ),
+    Case(
         "small LP",
         ("lp",),
         use=(Glop(), Highs("simplex"), Cbc()),
         most_nonzeros=20_000,
         reason="GLOP and HiGHS simplex tie up to 1024 jobs x 6 types (.049 and .038); GLOP starts"
-        " faster, and is ahead on placement 1000 x 8 (.024, .039; interior point .051)",
-    ),
-    Case(
-        "placement LP",
-        ("lp",),
-        use=(Glop(dual=True), Highs("simplex"), Highs("ipm")),
-        placement=True,
-        reason="4000 x 8: GLOP dual .037, primal .075, HiGHS simplex .12 to .16, interior point .18"
-        " to .27; 16384 x 8: .32, .38, 1.45, 1.34; 16384 x 12 of 64: .79, 1.6, 1.5, 2.7",
+        " faster",
     ),
     Case(
         "contended LP",

@@ -317,7 +317,8 @@ def test_options_outside_the_first_core_may_be_the_better_ones() -> None:
     answer = solve_choice(choice, EXACT, budget=FOREVER, incumbent=given)
     assert (answer.status, answer.objective, answer.bound) == (Status.OPTIMAL, 206.0, 206.0)
     names = [stage.name for stage in answer.stages]
-    assert names == ["incumbent", "lp", "repair", "core", "core"]
+    assert names[:4] == ["incumbent", "lp", "repair", "core"]
+    assert set(names[4:]) == {"core"}
 
 
 @pytest.mark.quick

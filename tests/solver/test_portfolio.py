@@ -71,7 +71,8 @@ def fairness(jobs: int, kinds: int) -> Model:
 @pytest.mark.parametrize(
     ("model", "name", "first"),
     [
-        (placement(50, 4, whole=False, integer=False), "small LP", "glop"),
+        (placement(50, 4, whole=False, integer=False), "placement LP", "glop-dual"),
+        (fairness(50, 6), "small LP", "glop"),
         (placement(2000, 8, whole=False, integer=False), "placement LP", "glop-dual"),
         (fairness(1200, 6), "contended LP", "highs-ipm"),
         (placement(50, 4, whole=True, integer=True), "MILP", "highs"),
