@@ -188,9 +188,18 @@ def _start(
     jobs, out = round_.jobs, np.full(len(round_.jobs), NOWHERE, dtype=np.int64)
     has, most = used.tolist(), limit.tolist()
     large = np.zeros(order.size, dtype=np.bool_) if alone is None else alone[order]
-    columns = (order, jobs.tenant[order], jobs.gang[order], large)
+    places = _worth_trying(
+        round_, order, room, limit - used, large & (used == 0)[jobs.tenant[order]], strict
+    )
+    columns = (
+        places,
+        order[places],
+        jobs.tenant[order[places]],
+        jobs.gang[order[places]],
+        large[places],
+    )
     closed: set[int] = set()
-    for at, (row, who, need, big) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+    for at, row, who, need, big in zip(*(c.tolist() for c in columns), strict=True):
         if room.most == 0:
             break
         if who in closed:
@@ -204,6 +213,19 @@ def _start(
         elif strict:
             closed.add(who)
     return out, np.array(has)
+
+
+def _worth_trying(
+    round_: TrainingRound, order: Ints, room: Room, left: Floats, alone: Bools, strict: bool
+) -> Ints:
+    """Places of the jobs that could start if they were the first: what is left only shrinks."""
+    who, need = round_.jobs.tenant[order], round_.jobs.gang[order]
+    able = (need <= room.most) & ((need <= left[who]) | alone)
+    if not strict:
+        return np.flatnonzero(able)
+    bad, first = np.flatnonzero(~able), np.full(left.size, order.size)
+    np.minimum.at(first, who[bad], bad)
+    return np.flatnonzero(np.arange(order.size, dtype=np.int64) < first[who])
 
 
 @dataclass(frozen=True)

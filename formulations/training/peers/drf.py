@@ -72,7 +72,8 @@ def progressive_filling(
     spans = np.searchsorted(user, np.arange(users + 1, dtype=np.int64)).tolist()
     at, ends = spans[:-1], spans[1:]
     has: list[list[float]] = held.tolist()
-    needs: list[list[float]] = demand.tolist()
+    needs: list[list[float]] = [column.tolist() for column in demand.T]
+    first = needs[0]
     slack = _SLACK * np.maximum(np.where(np.isfinite(capacity), capacity, 0.0), 1.0)
     left: list[float] = (capacity - held.sum(axis=0) + slack).tolist()
     unit = np.where((capacity > 0) & np.isfinite(capacity), 1.0 / np.maximum(capacity, 1e-300), 0.0)
@@ -82,12 +83,16 @@ def progressive_filling(
     waiting = [who for who in range(users) if at[who] < ends[who]]
     least: list[float] = demand.min(axis=0, initial=np.inf).tolist()
     served: list[int] = []
-    resources = range(kinds)
+    resources, others = range(kinds), range(1, kinds)
     while waiting and all(left[r] >= least[r] for r in resources):
         who = min(waiting, key=level.__getitem__)
         own, task = has[who], at[who]
         # who is next does not change while tasks are passed over
-        while task < ends[who] and not (_fits(needs[task], left) and place(task)):
+        while task < ends[who] and not (
+            first[task] <= left[0]
+            and all(needs[r][task] <= left[r] for r in others)
+            and place(task)
+        ):
             task += 1
         at[who] = task + 1
         if at[who] >= ends[who]:
@@ -96,16 +101,10 @@ def progressive_filling(
             continue
         served.append(task)
         for r in resources:
-            left[r] -= needs[task][r]
-            own[r] += needs[task][r]
+            left[r] -= needs[r][task]
+            own[r] += needs[r][task]
         level[who] = max(own[r] * per_unit[r] for r in resources) / entitled[who]
     return served, np.array(has).reshape(held.shape)
-
-
-def _fits(need: list[float], left: list[float]) -> bool:
-    if need[0] > left[0]:
-        return False
-    return len(need) == 1 or all(a <= b for a, b in zip(need, left, strict=True))
 
 
 @dataclass(frozen=True)
