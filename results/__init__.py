@@ -12,6 +12,7 @@ from apportion.results.contention import mean_active
 from apportion.results.definitions import Definition
 from apportion.results.figure import sparkline, utilisation_figure
 from apportion.results.findings import Audit, Finding
+from apportion.results.ltgf import TenantFairness, job_ltgf, tenant_fairness, tenant_ltgf
 from apportion.results.per_job import JobOutcomes, job_outcomes, per_job_frame, per_round_frame
 from apportion.results.report import (
     HEADLINE,
@@ -39,6 +40,7 @@ __all__ = [
     "Labels",
     "Spread",
     "Table",
+    "TenantFairness",
     "TrainingMetrics",
     "Utilisation",
     "audit_run",
@@ -46,12 +48,15 @@ __all__ = [
     "comparison_table",
     "conservation_errors",
     "definitions_table",
+    "job_ltgf",
     "job_outcomes",
     "mean_active",
     "metrics_table",
     "per_job_frame",
     "per_round_frame",
     "sparkline",
+    "tenant_fairness",
+    "tenant_ltgf",
     "training_metrics",
     "users_of_leases",
     "users_of_run",

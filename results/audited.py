@@ -13,7 +13,7 @@ from apportion.instances import InstanceError
 from apportion.instances.columns import Bools, Floats, Ints, Names
 from apportion.instances.training import Allocation, Shares, TrainingRound
 from apportion.instances.training.jobs import NEVER
-from apportion.results.per_job import usable_throughput_per_s
+from apportion.results.speeds import usable_throughput_per_s
 from apportion.results.utilisation import sum_by
 
 TOLERANCE = 1e-6

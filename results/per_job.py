@@ -13,6 +13,8 @@ from apportion.instances.columns import Bools, Floats
 from apportion.instances.training.jobs import NEVER
 from apportion.instances.training.laws import isolated_throughput_per_s
 from apportion.results.contention import mean_active
+from apportion.results.ltgf import job_ltgf
+from apportion.results.speeds import admitted, normalised_gpu_s, usable_throughput_per_s
 from apportion.results.utilisation import CAUSES, ledger, sum_by
 
 
@@ -52,6 +54,10 @@ class JobOutcomes:
         jct_s / ideal_share_s: finish-time fairness against an equal share (Themis, NSDI 2020;
         Gavel's isolated allocation; contention averaged as in Shockwave, NSDI 2023). Above 1:
         the job would have done better with its share of the cluster to itself.
+    ltgf
+        Long-term GPU-time fairness at its end, or that of the run; see `job_ltgf`.
+    normalised_gpu_s
+        What it did, in GPU-seconds of its slowest type; work x gang / least throughput of the gang.
 
     Notes
     -----
@@ -72,25 +78,8 @@ class JobOutcomes:
     ideal_share_s: Floats
     ftf_exclusive: Floats
     ftf_share: Floats
-
-
-def usable_throughput_per_s(run: Run) -> Floats:
-    """Take the real throughput of each gang on each type, 0 where the gang does not fit.
-
-    Returns
-    -------
-    Floats
-        Shape (n, k), work units a second.
-    """
-    scenario = run.scenario
-    jobs, cluster = scenario.jobs, scenario.cluster
-    if not len(jobs):
-        return np.zeros((0, cluster.types.size))
-    speed = scenario.true_throughput_per_s
-    speed = jobs.throughput_per_s if speed is None else speed
-    fits = jobs.gang[:, None] <= cluster.gpus[None, :]
-    fits &= jobs.gpu_memory_gib[:, None] <= cluster.type_memory_gib[None, :]
-    return np.where(fits, speed, 0.0)
+    ltgf: Floats
+    normalised_gpu_s: Floats
 
 
 def job_outcomes(run: Run) -> JobOutcomes:
@@ -103,7 +92,7 @@ def job_outcomes(run: Run) -> JobOutcomes:
     held = sum_by(leases.job, leases.end_s - leases.start_s, n)
     speed = usable_throughput_per_s(run)
     best = speed.max(axis=1, initial=0.0)
-    active = _active_mean(jobs.arrival_s, records.finish_s, finished, started | (best > 0))
+    active = _active_mean(jobs.arrival_s, records.finish_s, finished, admitted(run))
     share = np.zeros(n)
     share[finished] = isolated_throughput_per_s(
         speed[finished], jobs.gang[finished], run.scenario.cluster.gpus, active[finished]
@@ -123,6 +112,8 @@ def job_outcomes(run: Run) -> JobOutcomes:
         ideal_share_s=share_s,
         ftf_exclusive=_ratio(jct, exclusive_s, finished),
         ftf_share=_ratio(jct, share_s, finished),
+        ltgf=job_ltgf(run),
+        normalised_gpu_s=normalised_gpu_s(run),
     )
 
 

@@ -11,10 +11,15 @@ import numpy as np
 from apportion.executor.training.records import Run
 from apportion.instances.columns import Floats
 from apportion.results.definitions import Definition, definitions, metric
+from apportion.results.evenness import jain
+from apportion.results.ltgf import FAIR, recorded_until, tenant_fairness
 from apportion.results.per_job import JobOutcomes, job_outcomes
+from apportion.results.tenant_throughput import tenant_throughput
 from apportion.results.utilisation import CAUSES, IDLE, utilisation
 
+_ASTRAEA = "Astraea (TPDS 2022); see LTGF of tenants and jobs"
 _FFT = "FFT (ICS 2025)"
+_OEF = "OEF (Middleware 2024); Jain, Chiu and Hawe (1984)"
 _RECORDS = "records of the executor"
 _SOLVER = "status contract of the solver"
 _THEMIS = "Themis (NSDI 2020), Gavel (OSDI 2020), Shockwave (NSDI 2023)"
@@ -97,6 +102,49 @@ class TrainingMetrics:
     ftf_exclusive_max: float | None = metric(
         "max FTF alone", "ratio", "largest of the same", _FFT, "low"
     )
+
+    ltgf_fair_fraction: float | None = metric(
+        "LTGF fair", "fraction",
+        "jobs with LTGF in [0.95, 1/0.95] / jobs; LTGF = GPU time held / integral of min(gang, the"
+        " job's part by weight of its tenant's quota among the tenant's active jobs), at the job's"
+        " end or that of the run; quota = the tenant's own, else floor(GPUs x weight / sum of"
+        " weights); tenants with a quota of 0 are left out", _ASTRAEA, "high",
+    )  # fmt: skip
+    ltgf_loss_fraction: float | None = metric(
+        "LTGF loss", "fraction", "jobs with LTGF below 0.95 / jobs", _ASTRAEA, "low"
+    )
+    ltgf_benefit_fraction: float | None = metric(
+        "LTGF benefit", "fraction", "jobs with LTGF above 1/0.95 / jobs", _ASTRAEA
+    )
+    ltgf_tenant_loss: float | None = metric(
+        "tenant unfairness", "ratio",
+        "mean over tenants of the mean over time of max(0, 1 - LTGF of the last 24 h); a tenant's"
+        " LTGF = GPU time held / integral of min(GPUs wanted, quota), time without any due is left"
+        " out", _ASTRAEA, "low",
+    )  # fmt: skip
+    ltgf_tenant_spread: float | None = metric(
+        "tenant spread", "ratio", "largest - least of the tenants' mean LTGF over time", _ASTRAEA,
+        "low",
+    )  # fmt: skip
+    ltgf_tenant_jain: float | None = metric(
+        "Jain of tenant LTGF", "ratio", "Jain's index of the tenants' mean LTGF over time", _ASTRAEA,
+        "high",
+    )  # fmt: skip
+
+    normalised_gpu_s: float = metric(
+        "normalised GPU time", "GPU s",
+        "sum over leases of work x gang / least throughput of the gang: GPU time on each job's"
+        " slowest type that would have done as much; less what was lost", _OEF, "high",
+    )  # fmt: skip
+    normalised_throughput: float | None = metric(
+        "normalised throughput", "ratio",
+        "normalised GPU time / time from the first arrival to the end of the records", _OEF, "high",
+    )  # fmt: skip
+    normalised_jain: float | None = metric(
+        "Jain of throughput", "ratio",
+        "Jain's index over tenants of normalised GPU time / (weight x time with an active job)",
+        _OEF, "high",
+    )  # fmt: skip
 
     held_gpu_s: float = metric(
         "GPU time held", "GPU s", "GPUs x time over all leases, switching included", _RECORDS
@@ -217,6 +265,8 @@ def training_metrics(run: Run) -> TrainingMetrics:
     outcome = job_outcomes(run)
     values: dict[str, Any] = {
         **_jobs(run, outcome),
+        **_long_term(run, outcome.ltgf),
+        **_normalised(run, outcome.normalised_gpu_s),
         **_utilisation(run),
         **_decisions(run),
         "time_limited": bool(run.time_limited),
@@ -245,6 +295,30 @@ def _jobs(run: Run, outcome: JobOutcomes) -> dict[str, Any]:
         "held_gpu_s": float(records.gpu_s.sum()),
         "preemptions": int(records.preemptions.sum()),
         "migrations": int(records.migrations.sum()),
+    }
+
+
+def _long_term(run: Run, ltgf: Floats) -> dict[str, Any]:
+    jobs, tenants = ltgf[~np.isnan(ltgf)], tenant_fairness(run)
+    some = bool(tenants.mean.size)
+    below, above = jobs < FAIR, jobs > 1.0 / FAIR
+    return {
+        "ltgf_fair_fraction": float((~below & ~above).mean()) if jobs.size else None,
+        "ltgf_loss_fraction": float(below.mean()) if jobs.size else None,
+        "ltgf_benefit_fraction": float(above.mean()) if jobs.size else None,
+        "ltgf_tenant_loss": float(tenants.loss.mean()) if some else None,
+        "ltgf_tenant_spread": float(np.ptp(tenants.mean)) if some else None,
+        "ltgf_tenant_jain": jain(tenants.mean),
+    }
+
+
+def _normalised(run: Run, of_job: Floats) -> dict[str, Any]:
+    total, arrival_s = float(of_job.sum()), run.scenario.jobs.arrival_s
+    length_s = recorded_until(run) - arrival_s.min(initial=np.inf)
+    return {
+        "normalised_gpu_s": total,
+        "normalised_throughput": total / float(length_s) if length_s > 0 else None,
+        "normalised_jain": jain(tenant_throughput(run, of_job)),
     }
 
 
