@@ -28,11 +28,11 @@ def dominant_shares(used: Floats, capacity: Floats) -> Floats:
     used
         What each user has of each resource, shape (users, resources).
     capacity
-        What there is, shape (resources,); infinite where a resource is not tracked.
+        What there is, or each user's weight times that, shape (resources,) or that of ``used``.
     """
     part = np.divide(used, capacity, out=np.zeros(used.shape), where=capacity > 0)
     # whoever has something of what nobody offers has all of it
-    part[(used > 0) & (capacity <= 0)] = np.inf
+    part[(used > 0) & ~(capacity > 0)] = np.inf
     return part.max(axis=1, initial=0.0)
 
 
@@ -76,10 +76,10 @@ def progressive_filling(
     first = needs[0]
     slack = _SLACK * np.maximum(np.where(np.isfinite(capacity), capacity, 0.0), 1.0)
     left: list[float] = (capacity - held.sum(axis=0) + slack).tolist()
-    unit = np.where((capacity > 0) & np.isfinite(capacity), 1.0 / np.maximum(capacity, 1e-300), 0.0)
-    per_unit: list[float] = unit.tolist()
-    level: list[float] = (dominant_shares(held, capacity) / weight).tolist()
-    entitled: list[float] = weight.tolist()
+    # equal shares are equal numbers after one division each, so that ties are ties
+    whole = np.where(capacity > 0, capacity, np.inf) * weight[:, None]
+    wholes: list[list[float]] = whole.tolist()
+    level: list[float] = dominant_shares(held, capacity * weight[:, None]).tolist()
     waiting = [who for who in range(users) if at[who] < ends[who]]
     least: list[float] = demand.min(axis=0, initial=np.inf).tolist()
     served: list[int] = []
@@ -103,7 +103,7 @@ def progressive_filling(
         for r in resources:
             left[r] -= needs[r][task]
             own[r] += needs[r][task]
-        level[who] = max(own[r] * per_unit[r] for r in resources) / entitled[who]
+        level[who] = max(own[r] / wholes[who][r] for r in resources)
     return served, np.array(has).reshape(held.shape)
 
 
