@@ -356,7 +356,10 @@ class DynamicQuota:
         """Serve quotas, then keep who runs beyond them where there is room, then fill up."""
         jobs, k = round_.jobs, held.free.size
         used = gpus_of_tenants(round_, held.job, held.gpus)
-        within, used = _within(round_, quota, used, np.flatnonzero(keeps >= 0))
+        on = np.flatnonzero(keeps >= 0)
+        within = _within(round_, quota, used, on)
+        # a tenant above its quota stops nobody, not even its own jobs
+        used += gpus_of_tenants(round_, on, jobs.held_gpus[on])
         kinds = np.where(within, keeps, NOWHERE)
         free = held.free - _used_on_types(kinds, jobs.held_gpus, k)
         order = _by_arrival(round_, waits)
@@ -372,12 +375,15 @@ class DynamicQuota:
         score[beyond, keeps[beyond]] = 0.0
         stays = fill(beyond, score, jobs.held_gpus, np.array(room.left, dtype=np.int64))
         kinds = np.maximum(kinds, stays)
-        stay = np.flatnonzero(stays >= 0)
-        used += gpus_of_tenants(round_, stay, jobs.held_gpus[stay])
+        gone = beyond[stays[beyond] < 0]
+        used -= gpus_of_tenants(round_, gone, jobs.held_gpus[gone])
         left = np.array(room.left, dtype=np.int64) - _used_on_types(stays, jobs.held_gpus, k)
         more = order[kinds[order] < 0]
         if left.any() and more.size:
-            rest, limit = Room(fastest(round_, more), left), self.overcommit * quota
+            # without a limit a tenant without a quota has none either
+            unlimited = np.isinf(self.overcommit)
+            limit = np.full(quota.size, np.inf) if unlimited else self.overcommit * quota
+            rest = Room(fastest(round_, more), left)
             extra, _ = _start(round_, more, rest, limit, used, strict=False, alone=over)
             kinds = np.maximum(kinds, extra)
         return kinds
@@ -415,4 +421,4 @@ def _within(round_: TrainingRound, quota: Floats, used: Floats, rows: Ints) -> t
         if has[who] + gpus <= most[who]:
             has[who] += gpus
             out[row] = True
-    return out, np.array(has)
+    return out
