@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -16,14 +16,27 @@ from apportion.formulations.training.time_shares import (
     carried,
     leased,
     recall,
+    within,
 )
 from apportion.instances import Budget, Decision, Stage
 from apportion.instances.columns import Floats
+from apportion.solver import (
+    Block,
+    Model,
+    ModelError,
+    NoSolutionError,
+    Solution,
+    Solver,
+    Status,
+    UncertifiedError,
+)
 from apportion.solver import Budget as Deadline
-from apportion.solver import Model, NoSolutionError, Solver, Status, UncertifiedError
 
 FRACTIONS = "fractions"
 """The stage in which a policy computes its fractions."""
+
+TIME = "x"
+"""Name of the block of columns that hold fractions of time, by the axes ``job`` and ``type``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +69,14 @@ class Fractions:
     time_limited: bool = False
 
 
+def gap_of(value: float | None, bound: float | None) -> float | None:
+    """Relative distance of a value from its bound, None where either is missing."""
+    if value is None or bound is None:
+        return None
+    size = max(abs(value), abs(bound))
+    return abs(value - bound) / size if size > 0.0 else 0.0
+
+
 class TimeSharing(Protocol):
     """What a policy that shares time brings."""
 
@@ -85,12 +106,57 @@ class TimeSharing(Protocol):
         ...
 
     def value(self, sharers: Sharers, x: Floats) -> float | None:
-        """Objective of fractions, None where it has none."""
+        """Objective of fractions, None where it has none. Not asked where nobody shares."""
         ...
 
     def model_of(self, sharers: Sharers) -> Model | None:
-        """The policy's model, or None where no single model says it."""
+        """The policy's model, or None where no single model says it.
+
+        It has columns ``TIME`` by job (rows of ``Sharers.rows``) and type, see ``fractions_of``.
+        """
         ...
+
+
+@runtime_checkable
+class Bounding(Protocol):
+    """A policy that reads its own bound off a solution of its model, in units of its objective."""
+
+    def bound_of(self, sharers: Sharers, solution: Solution) -> float | None:
+        """Bound of the objective that a solution of ``model_of``, or of more rules, proves."""
+        ...
+
+
+def fractions_of(model: Model, solution: Solution, jobs: int, types: int) -> Floats:
+    """Read fractions of time off a solution, shape (jobs, types).
+
+    Parameters
+    ----------
+    model
+        A model with a block of columns ``TIME`` whose axes ``job`` and ``type`` have codes: the
+        rows of the result and the types.
+    solution
+        A solution of it with a point.
+    jobs, types
+        How many there are.
+
+    Raises
+    ------
+    ModelError
+        Where the model has no such block.
+    """
+    block = next((one for one in model.column_blocks if one.name == TIME), None)
+    if block is None:
+        raise ModelError(f"{model.name}: has no columns {TIME!r} by job and type")
+    out = np.zeros((jobs, types))
+    out[_codes(block, "job"), _codes(block, "type")] = solution.x[block.start : block.stop]
+    return out
+
+
+def _codes(block: Block, name: str) -> Any:
+    codes = next((axis.codes for axis in block.axes if axis.name == name), None)
+    if codes is None:
+        raise ModelError(f"columns {block.name!r}: have no codes for {name!r}")
+    return codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,11 +171,15 @@ class TimeShareProgram:
         Who takes part.
     received
         What they had so far.
+    custom
+        A model with a user's side rules, solved instead of asking the policy. They bind the
+        fractions; leases follow these in the long run and not round by round.
     """
 
     policy: TimeSharing
     sharers: Sharers
     received: Received
+    custom: Model | None = None
 
     @classmethod
     def of(cls, policy: TimeSharing, round_: Any, memory: Any) -> TimeShareProgram:
@@ -128,6 +198,10 @@ class TimeShareProgram:
         """The policy's model."""
         return self.policy.model_of(self.sharers) if self.sharers.rows.size else None
 
+    def with_model(self, model: Model) -> TimeShareProgram:
+        """Solve this model instead: the policy's own with a user's side rules."""
+        return replace(self, custom=model)
+
     def incumbent(self) -> Decision:
         """Go on with the fractions decided last; newcomers have an equal share."""
         start = time.perf_counter()
@@ -138,14 +212,17 @@ class TimeShareProgram:
         start = time.perf_counter()
         if not self.sharers.rows.size:
             return replace(self.incumbent(), status="OPTIMAL")
-        if self._still_good():
+        if self.custom is None and self._still_good():
             return self._decision(self._guess(), start, "remembered")
         if budget.left_s() <= 0.0:
             return self._decision(replace(self._guess(), time_limited=True), start, "incumbent")
         left_s = budget.left_s()
         deadline = Deadline.of(None if np.isinf(left_s) else left_s)
         try:
-            answer = self.policy.fractions(self.sharers, solver, deadline)
+            if self.custom is None:
+                answer = self.policy.fractions(self.sharers, solver, deadline)
+            else:
+                answer = self._by_model(self.custom, solver, deadline)
         except (NoSolutionError, UncertifiedError) as error:
             note = f"{self.policy.name}: {error}; every job gets its last or an equal share"
             guess = replace(
@@ -154,6 +231,25 @@ class TimeShareProgram:
             )  # fmt: skip
             return self._decision(guess, start, "incumbent")
         return self._decision(answer, start, FRACTIONS)
+
+    def _by_model(self, model: Model, solver: Solver, deadline: Deadline) -> Fractions:
+        """Solve a model with side rules; the objective shown is the policy's own."""
+        found = solver.solve(model, budget=deadline)
+        if found.status is Status.INFEASIBLE:
+            note = f"{self.policy.name}: no fractions keep the side rules; shares are equal or the last"
+            return replace(self._guess(), status=found.status.name, notes=(note,))
+        if found.point is None:
+            raise NoSolutionError(found.message)
+        sharers = self.sharers
+        x = fractions_of(model, found, sharers.rows.size, sharers.capacity.size)
+        x = within(x, sharers.gang, sharers.capacity)
+        value = self.policy.value(sharers, x)
+        policy = self.policy
+        bound = policy.bound_of(sharers, found) if isinstance(policy, Bounding) else None
+        status = found.status if bound is not None else Status.FEASIBLE
+        return Fractions(
+            x, status.name, value, bound, gap_of(value, bound), time_limited=found.time_limited
+        )
 
     def _still_good(self) -> bool:
         since_s = self.received.since_s
@@ -168,11 +264,9 @@ class TimeShareProgram:
         x = self.received.x[sharers.rows]
         x = np.where(sharers.speed > 0.0, x, 0.0)
         x = np.where(np.isnan(x), sharers.isolated, x)
-        load = sharers.gang @ x
-        most = np.divide(load, sharers.capacity, out=np.ones_like(load), where=load > 0.0)
-        x = x / np.maximum(1.0, most)[None, :]
-        x = x / np.maximum(1.0, x.sum(axis=1, keepdims=True))
-        return Fractions(x, Status.FEASIBLE.name, self.policy.value(sharers, x))
+        x = within(x, sharers.gang, sharers.capacity)
+        value = self.policy.value(sharers, x) if sharers.rows.size else None
+        return Fractions(x, Status.FEASIBLE.name, value)
 
     def _decision(self, answer: Fractions, start: float, stage: str) -> Decision:
         sharers, round_ = self.sharers, self.sharers.round_

@@ -108,6 +108,23 @@ class Sharers:
         return Shares(jobs.id[job], jobs.weight[job], gpus, of_job, whole_gang=True)
 
 
+def within(x: Floats, gang: Floats, capacity: Floats) -> Floats:
+    """Scale fractions down until no type holds more than it has and no job runs all the time twice.
+
+    Parameters
+    ----------
+    x
+        Fractions, shape (m, k); those below zero count as zero.
+    gang, capacity
+        GPUs of each job, shape (m,), and of each type, shape (k,).
+    """
+    x = np.maximum(x, 0.0)
+    load = gang @ x
+    most = np.divide(load, capacity, out=np.ones_like(load), where=load > 0.0)
+    x = x / np.maximum(1.0, most)[None, :]
+    return x / np.maximum(1.0, x.sum(axis=1, keepdims=True))
+
+
 @dataclass(frozen=True, eq=False)
 class Received:
     """What each job of a round was meant to have, and what it got since that was decided.
