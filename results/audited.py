@@ -10,7 +10,7 @@ import numpy as np
 
 from apportion.executor.training.records import Run
 from apportion.instances import InstanceError
-from apportion.instances.columns import Bools, Floats, Ints, Names
+from apportion.instances.columns import Floats, Ints, Names
 from apportion.instances.training import Allocation, Shares, TrainingRound
 from apportion.instances.training.jobs import NEVER
 from apportion.results.speeds import usable_throughput_per_s
@@ -175,7 +175,7 @@ def users_of_shares(
     if capped or shares.whole_gang:
         most = np.bincount(shares.of_job[part], weights=gang[part], minlength=most.size)
     others = ~part[allocation.job]
-    taken = sum_by(allocation.gpu_type[others], allocation.gpus[others], k)
+    taken = sum_by(allocation.gpu_type[others], allocation.gpus[others].astype(np.float64), k)
     return AuditedUsers(
         name=shares.user, weight=shares.weight, speed=speed, most=most.astype(np.float64),
         gpus=shares.gpus.reshape(shares.user.size, k), capacity=round_.capacity - taken,
@@ -222,7 +222,7 @@ def users_of_run(run: Run, start_s: float, end_s: float) -> AuditedUsers:
     place = np.full(n, -1, dtype=np.int64)
     place[rows] = np.arange(rows.size)
     held_s = np.minimum(leases.end_s, end_s) - np.maximum(leases.start_s, start_s)
-    gpu_s = leases.gpus * np.maximum(held_s, 0.0)
+    gpu_s = leases.gpus.astype(np.float64) * np.maximum(held_s, 0.0)
     held = sum_by(leases.job * k + leases.gpu_type, gpu_s, n * k).reshape(n, k) / length
     rounds = run.rounds
     within_s = np.minimum(rounds.end_s, end_s) - np.maximum(rounds.now_s, start_s)
@@ -259,7 +259,7 @@ def _speeds(round_: TrainingRound, shares: Shares) -> tuple[Floats, tuple[str, .
     known = first >= 0
     rate = np.zeros((shares.user.size, k))
     rate[known] = round_.jobs.throughput_per_s[first[known]]
-    usable = cast(Bools, fits & (rate > 0))
+    usable = fits & (rate > 0)
     notes = _unlike(round_, shares, rows, user, rate)
     if not known.all():
         notes += (f"users without a job: {', '.join(shares.user[~known].tolist())}",)

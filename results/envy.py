@@ -25,7 +25,7 @@ def envy(users: AuditedUsers) -> Finding:
     for rows, value in valued_bundles(users):
         margin = own[rows, None] - value
         excess = margin + TOLERANCE * np.maximum(1.0, value)
-        lines = np.arange(rows.start, rows.stop)
+        lines = np.arange(int(rows.start), int(rows.stop))
         margin[lines - rows.start, lines] = np.inf  # nobody envies itself
         excess[lines - rows.start, lines] = np.inf
         worst_excess = min(worst_excess, float(excess.min()))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
@@ -235,7 +234,7 @@ class _History:
     def within(self, at_s: Floats, window_s: float) -> Floats:
         """Give the integral over the last ``window_s`` before each moment."""
         then = np.interp(at_s - window_s, self.times, self.total)
-        return cast(Floats, np.interp(at_s, self.times, self.total) - then)
+        return np.interp(at_s, self.times, self.total) - then
 
 
 _NOTHING = _History(np.zeros(1), np.zeros(1))

@@ -70,7 +70,7 @@ def pareto(
 
 def _fitting(users: AuditedUsers) -> Floats:
     """Take back what rounding put above the capacity, so that the LP has a point."""
-    held = users.gpus.sum(axis=0)
+    held: Floats = users.gpus.sum(axis=0)
     scale = np.divide(users.capacity, held, out=np.ones(held.size), where=held > users.capacity)
     return users.gpus * np.maximum(scale, 0.0)
 

@@ -28,7 +28,7 @@ def fair_utility(users: AuditedUsers) -> Floats:
     bundle = part[:, None] * users.capacity[None, :]
     if not users.whole_gang:
         return utility(users.speed, users.most, bundle)
-    total = bundle.sum(axis=1)
+    total: Floats = bundle.sum(axis=1)
     held = np.minimum(1.0, np.divide(users.most, total, out=np.ones(total.size), where=total > 0))
     return (users.speed * bundle * held[:, None]).sum(axis=1)
 
