@@ -232,6 +232,112 @@ def test_a_set_proved_to_hold_nothing_is_not_solved_again(monkeypatch):
     assert [stage.name for stage in found.stages] == ["relaxation", "half", "everything"]
 
 
+@dataclass
+class Script:
+    """The same columns in every cycle; notes the sizes that were asked for."""
+
+    columns: list[list[int]]
+
+    def __post_init__(self):
+        self.sizes: list[int] = []
+
+    def cycle(self, view):
+        for columns in self.columns:
+            self.sizes.append(view.most)
+            yield Neighbourhood(str(columns), np.array(columns))
+
+
+def test_after_a_gain_a_set_is_solved_again():
+    # x <= y: x can only rise after y did
+    model = small(rows=[[1.0, -1.0]], upper=0.0, cost=[1.0, 1.0], maximise=True, top=1.0)
+    script = Script([[0], [1], [0]])
+    found = fix_and_optimise(model, script, EXACT, budget=minute(), start=np.zeros(2))
+    assert [(stage.name, stage.gain) for stage in found.stages[1:]] == [
+        ("[0]", 0.0), ("[1]", 1.0), ("[0]", 1.0),
+    ]  # fmt: skip
+    assert found.status is Status.OPTIMAL
+
+
+def test_sizes_stay_where_there_is_a_gain():
+    script = Script([[3 * at, 3 * at + 1, 3 * at + 2] for at in range(3)])
+    found = fix_and_optimise(
+        knapsack(), script, EXACT, budget=minute(), start=np.zeros(30), most_steps=3
+    )
+    assert all(stage.gain > 0.0 for stage in found.stages[1:])
+    assert script.sizes == [3, 3, 3]
+
+
+def test_a_size_that_only_goes_to_and_fro_ends_the_search(monkeypatch):
+    statuses = itertools.cycle([Status.OPTIMAL, Status.FEASIBLE])
+    real = Solver.solve
+
+    def solve(self, model, *, budget, warm_start=None):
+        if model.is_lp:
+            return real(self, model, budget=budget, warm_start=warm_start)
+        value = model.objectives[0].value(warm_start)
+        return Solution(next(statuses), warm_start, (value,), (None,), "scripted", 0.0)
+
+    class Anew:
+        def cycle(self, view):
+            yield Neighbourhood("some", view.rng.permutation(30)[: view.most])
+
+    monkeypatch.setattr(Solver, "solve", solve)
+    found = fix_and_optimise(
+        knapsack(), Anew(), EXACT, budget=minute(), start=np.zeros(30), most_steps=50
+    )
+    # 3 grows to 3.75, a record; shrinks, grows and shrinks without another
+    assert len(found.stages) == 1 + 4
+
+
+def test_a_worse_point_is_not_taken(monkeypatch):
+    real = Solver.solve
+
+    def worst(self, model, *, budget, warm_start=None):
+        if model.is_lp:
+            return real(self, model, budget=budget, warm_start=warm_start)
+        point = np.zeros(model.column_count)
+        value = model.objectives[0].value(point)
+        return Solution(Status.FEASIBLE, point, (value,), (None,), "worst", 0.0)
+
+    monkeypatch.setattr(Solver, "solve", worst)
+    start = np.zeros(30)
+    start[:3] = 1.0
+    model = knapsack()
+    found = fix_and_optimise(model, Groups.of_blocks(model), EXACT, budget=minute(), start=start)
+    assert found.x.tolist() == start.tolist()
+    assert all(stage.gain == 0.0 for stage in found.stages)
+
+
+def test_steps_are_solved_more_closely_than_the_whole_and_the_start_less(monkeypatch):
+    asked, real = [], Solver.solve
+
+    def solve(self, model, *, budget, warm_start=None):
+        asked.append((model.is_lp, model.column_count, self.gap, self.work_limit))
+        return real(self, model, budget=budget, warm_start=warm_start)
+
+    monkeypatch.setattr(Solver, "solve", solve)
+    solver = Solver(gap=1e-6, work_limit=10_000)
+    script = Script([[0, 1, 2]])
+    found = fix_and_optimise(knapsack(), script, solver, budget=minute())
+    assert found.status is Status.OPTIMAL
+    assert asked[0] == (True, 30, 1e-6, None)
+    assert asked[1] == (False, 30, 0.5, 10_000)
+    assert (False, 3, pytest.approx(2e-7), 10_000) in asked
+    assert asked[-1] == (False, 30, 1e-6, 10_000)
+
+
+def test_columns_that_cannot_move_do_not_count():
+    model = knapsack()
+    upper = model.upper.copy()
+    upper[4] = 0.0
+    model = replace(model, upper=upper)
+    found = fix_and_optimise(
+        model, Groups.of_blocks(model), EXACT, budget=minute(), start=np.zeros(30)
+    )
+    assert [(stage.name, stage.columns) for stage in found.stages[1:]] == [("x", 29)]
+    assert found.status is Status.OPTIMAL
+
+
 def test_groups_come_once_in_a_cycle_and_join_up_to_the_size():
     model = leases(6, 8, 0)
     groups = Groups.of_axis(model, "job")
@@ -257,6 +363,8 @@ def test_groups_in_order_are_freed_with_their_neighbours():
     pairs = [one.columns.tolist() for one in Groups(groups, in_order=True).cycle(view)]
     assert len(pairs) == 3
     assert all((second - first) % 6 == 1 for first, second in pairs)
+    starts = {next(Groups(groups, in_order=True).cycle(view)).columns[0] for _ in range(40)}
+    assert starts == set(range(6))
 
 
 def test_groups_by_axis_know_blocks_with_codes_and_with_shapes():
@@ -347,6 +455,11 @@ def test_what_the_tolerance_granted_the_incumbent_is_not_taken_back():
     )
     assert part.model.row_lower[0] == 1.5
     assert part.model.row_upper[0] == pytest.approx(1.5 + 1e-7, abs=1e-12)
+    below = Restriction(
+        builder.build(), np.array([1.0, 0.5, 0.5 - 1e-7]), np.array([True, False, True]), "xz"
+    )
+    assert below.model.row_lower[0] == pytest.approx(1.5 - 1e-7, abs=1e-12)
+    assert below.model.row_upper[0] == 1.5
 
 
 def test_the_same_twice():
@@ -415,6 +528,8 @@ def test_infeasible_models_are_told():
         found = fix_and_optimise(model, Rins(), EXACT, budget=minute())
         assert (found.status, found.point, found.objective) == (Status.INFEASIBLE, None, None)
         assert "infeasible" in found.message
+        steps = ["relaxation"] if model is by_rows else ["relaxation", "start"]
+        assert [stage.name for stage in found.stages] == steps
 
 
 def test_unbounded_models_are_told_with_and_without_a_start():
@@ -445,6 +560,14 @@ def test_a_bound_from_outside_ends_the_search_and_spares_the_relaxation():
         model, Rins(), EXACT, budget=minute(), start=np.zeros(30), bound=best.objective + 5.0
     )
     assert lazily.stages[0].name == "relaxation"
+
+
+def test_a_bound_beside_the_value_by_rounding_says_no_more_than_the_value():
+    model = knapsack()
+    best = EXACT.solve(model, budget=minute())
+    beside = best.objective * (1.0 - 1e-9)
+    found = fix_and_optimise(model, Rins(), EXACT, budget=Budget(0.0), start=best.x, bound=beside)
+    assert (found.status, found.bound, found.gap) == (Status.OPTIMAL, best.objective, 0.0)
 
 
 def test_a_bound_that_a_point_refutes_proves_nothing(caplog):
@@ -511,7 +634,7 @@ def test_models_without_integer_columns_and_without_columns():
     assert (empty.status, empty.objective, empty.bound) == (Status.OPTIMAL, 3.0, 3.0)
 
 
-@pytest.mark.parametrize("backend", ["highs", "scip", "cbc"])
+@pytest.mark.parametrize("backend", ["highs", "scip", "cbc", "cpsat"])
 def test_back_ends_by_name_take_the_steps(backend):
     model = knapsack(15, 2)
     solver = Solver(gap=0.0, backend=backend)
@@ -524,7 +647,7 @@ def test_back_ends_by_name_take_the_steps(backend):
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))]
 )
 def test_leases_to_a_thousandth(seed):
-    model = leases(60, 16, seed)
+    model = leases(40, 12, seed)
     choice = InTurn((Rins(), Groups.of_axis(model, "job", in_order=True)))
     start = np.zeros(model.column_count)
     found = fix_and_optimise(model, choice, Solver(gap=1e-3), budget=minute(), start=start)
