@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
-from apportion.formulations.training import FFT, FIFO, SRTF
+from apportion.formulations.training import POLICIES
 from apportion.instances import InstanceError, Policy
 from apportion.instances.errors import nearest
 
@@ -18,7 +18,7 @@ log = logging.getLogger("apportion.registry")
 ENTRY_POINTS = "apportion.policies"
 """Entry-point group under which other packages register their policy classes."""
 
-_BUILT_IN: tuple[type[Any], ...] = (FFT, SRTF, FIFO)
+_BUILT_IN: tuple[type[Any], ...] = POLICIES
 
 
 def policy_classes() -> dict[str, type[Any]]:

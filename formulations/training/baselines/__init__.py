@@ -1,5 +1,7 @@
 """Plain heuristics that every scheduler is measured against."""
 
 from apportion.formulations.training.baselines.orders import FIFO, SRTF
+from apportion.formulations.training.baselines.quota import DynamicQuota, StaticQuota
+from apportion.formulations.training.baselines.tiresias import Tiresias
 
-__all__ = ["FIFO", "SRTF"]
+__all__ = ["FIFO", "SRTF", "DynamicQuota", "StaticQuota", "Tiresias"]
