@@ -165,6 +165,14 @@ def test_cooperative_optima_are_often_not_pareto_efficient() -> None:
 
 
 @pytest.mark.quick
+def test_with_speeds_of_zero_equality_may_give_more_in_all() -> None:
+    """With positive speeds and without caps the cooperative sum is the larger one, see above."""
+    w = np.array([[0.0, 1.942], [0.0, 1.691], [1.0, 1.476], [0.0, 1.602]])
+    pi, m = np.array([3.0, 1.0, 2.0, 1.0]), np.array([6.0, 3.0])
+    assert utility(w, nc(w, pi, m)).sum() > co(w, pi, m).value + 0.2
+
+
+@pytest.mark.quick
 def test_caps_let_others_have_more_and_nobody_envies_what_it_could_not_use() -> None:
     """One GPU is all that user 1 can use: with plain rows the nine others could not be given out."""
     w, pi, m = np.ones((2, 1)), np.ones(2), np.array([10.0])

@@ -45,6 +45,9 @@ NEIGHBOURS = 3
 PER_ROUND = 2
 """Worst rows that each user and each bundle adds in a round."""
 
+_STOPPED = "Time limit reached"
+"""What an LP says that was stopped by the clock."""
+
 COARSE_GAP = 1e-6
 """Gap to which the smaller problem is solved: its bundles are only a start."""
 
@@ -125,7 +128,7 @@ def cooperative(
     value = float((speed * gpus).sum())
     unit = float(capacity.sum()) / float(whole.envy.capacity.sum())
     bound = min(search.bound * unit, largest_sum(speed, capacity))
-    proved = bound - value <= max(gap, FAIR) * abs(bound)
+    proved = bool(bound - value <= max(gap, FAIR) * abs(bound))
     return Found(
         gpus, value, max(bound, value), proved, time_limited=search.time_limited and not proved,
         rounds=search.rounds, rows=search.rows, note=search.note,
@@ -145,12 +148,10 @@ class _Search:
         """Search until bound and value meet, or the budget ends."""
         try:
             self._run(budget, gap)
-        except NoSolutionError as error:
-            self.time_limited = budget.expired()
+        except (NoSolutionError, UncertifiedError) as error:
+            # an LP that the clock stopped says so an instant before the budget has ended
+            self.time_limited = budget.expired() or _STOPPED in str(error)
             self.note = "" if self.time_limited else f"the search ended early: {error}"
-        except UncertifiedError as error:
-            self.time_limited = budget.expired()
-            self.note = f"the search ended early: {error}"
 
     def _run(self, budget: Budget, gap: float) -> None:
         users = np.arange(self.envy.weight.size, dtype=np.int64)
@@ -206,17 +207,13 @@ class _Search:
         limit = BROKEN * float(own.mean())
         short = np.flatnonzero(self.envy.floor - own > limit)
         user, item = [short], [np.full(short.size, FLOOR, dtype=np.int64)]
-        most = min(PER_ROUND, excess.shape[0])
-        for axis in (1, 0):
-            worst = np.argpartition(-excess, most - 1, axis=axis)
-            worst = np.take(worst, np.arange(most), axis=axis)
-            value = np.take_along_axis(excess, worst, axis=axis)
-            other = np.broadcast_to(
-                np.expand_dims(np.arange(excess.shape[0]), axis), worst.shape
-            )  # fmt: skip
-            who, what = (other, worst) if axis == 1 else (worst, other)
-            user.append(who[value > limit])
-            item.append(what[value > limit])
+        most, users = min(PER_ROUND, excess.shape[0]), np.arange(excess.shape[0], dtype=np.int64)
+        by_user = np.argpartition(-excess, most - 1, axis=1)[:, :most].ravel()
+        by_item = np.argpartition(-excess, most - 1, axis=0)[:most].ravel()
+        for who, what in ((np.repeat(users, most), by_user), (by_item, np.tile(users, most))):
+            broken = excess[who, what] > limit
+            user.append(who[broken])
+            item.append(what[broken])
         return np.concatenate(user), np.concatenate(item)
 
     def _offer(self, bundle: Floats) -> None:
@@ -243,7 +240,8 @@ def cooperative_model(envy: Envy, names: list[str], types: list[str]) -> Model:
     users, kinds = envy.speed.shape
     builder = ModelBuilder("oef-cooperative")
     by_user, by_type = Axis("user", names), Axis("type", types)
-    user, kind = np.arange(users)[:, None], np.arange(kinds)[None, :]
+    user: Ints = np.arange(users, dtype=np.int64)[:, None]
+    kind: Ints = np.arange(kinds, dtype=np.int64)[None, :]
     upper = np.where(envy.speed > 0.0, envy.capacity / envy.weight[:, None], 0.0)
     y = builder.columns("bundle", (users, kinds), upper=upper, axes=(by_user, by_type))
     builder.rows(

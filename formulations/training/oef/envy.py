@@ -68,7 +68,7 @@ class Envy:
         """Normalised throughput of all."""
         return float((self.weight * self.own(bundle)).sum())
 
-    def excess(self, menu: Floats, item_of: Ints) -> Floats:
+    def excess(self, menu: Floats, item_of: Ints, items: Ints | None = None) -> Floats:
         """By how much each user envies each bundle of a menu, shape (u, bundles).
 
         Parameters
@@ -77,12 +77,15 @@ class Envy:
             Distinct bundles, shape (bundles, k).
         item_of
             The bundle each user has, shape (u,); it is left out, as minus infinity.
+        items
+            Bundles to look at; all of them unless given.
         """
-        out = np.repeat((self.base - self.own(menu[item_of]))[:, None], len(menu), axis=1)
+        looked = np.arange(len(menu), dtype=np.int64) if items is None else items
+        out = np.repeat((self.base - self.own(menu[item_of]))[:, None], looked.size, axis=1)
         # not a BLAS product: its last digits depend on the number of cores
         for kind in range(menu.shape[1]):
-            out += np.multiply.outer(self.judged[:, kind], menu[:, kind])
-        out[np.arange(item_of.size), item_of] = -np.inf
+            out += np.multiply.outer(self.judged[:, kind], menu[looked, kind])
+        out[item_of[:, None] == looked[None, :]] = -np.inf
         return out
 
     def worst(self, bundle: Floats) -> float:

@@ -122,9 +122,15 @@ def recall(memory: Any, form: str) -> Remembered | None:
             require(value, value >= 0.0, f"memory.{key}", "must not be negative")
         column[key] = value
     require(column["weight"], column["weight"] > 0.0, "memory.weight", "must be positive")
-    number = {key: _number(data[key], key) for key in _NUMBERS}
-    flag = {key: _flag(data[key], key) for key in _FLAGS}
-    return Remembered(form=form, user=user, **column, **number, **flag)
+    return Remembered(
+        form=form,
+        user=user,
+        value=_number(data["value"], "value"),
+        bound=_number(data["bound"], "bound"),
+        proved=_flag(data["proved"], "proved"),
+        caps_bind=_flag(data["caps_bind"], "caps_bind"),
+        **column,
+    )
 
 
 def _number(value: Any, key: str) -> float:
@@ -138,6 +144,6 @@ def _number(value: Any, key: str) -> float:
 
 
 def _flag(value: Any, key: str) -> bool:
-    if not isinstance(value, bool | np.bool_):
+    if value is not True and value is not False:
         raise InstanceError(f"memory.{key} = {value!r}: must be true or false")
-    return bool(value)
+    return value

@@ -82,8 +82,9 @@ def optimal_menu(envy: Envy, item_of: Ints, budget: Budget) -> Floats:
     """Find the best bundles for given classes of users, by rows on demand.
 
     For two classes the member that is most tempted by the other's bundle stands for its class.
+    Users with a binding cap stay at their fair shares here, which keeps the LP small.
     """
-    lp = Relaxation(envy, item_of)
+    lp = Relaxation(envy, item_of, fixed=np.unique(item_of[envy.capped]))
     members = np.split(
         np.argsort(item_of, kind="stable"), np.cumsum(np.bincount(item_of))[:-1]
     )  # fmt: skip
@@ -163,9 +164,11 @@ def first_pairs(envy: Envy, bundle: Floats, item_of: Ints) -> tuple[Ints, Ints]:
     order = np.lexsort((off, item_of))
     stands = order[np.searchsorted(item_of[order], np.arange(count))]
     users = np.arange(item_of.size, dtype=np.int64)
-    worth = _worth(envy, bundle[stands])
-    own = envy.own(bundle)
-    near_user, near_item = np.nonzero(worth > own[:, None] * (1.0 - NEAR))
+    # bundles that only one capped user has are small, and nobody envies them
+    shared = np.flatnonzero(~envy.capped[stands])
+    excess = envy.excess(bundle, users, stands[shared])
+    near_user, near_item = np.nonzero(excess > -NEAR * envy.own(bundle)[:, None])
+    near_item = shared[near_item]
     user = np.concatenate((users, stands[item_of], near_user))
     other = np.concatenate((stands[item_of], users, stands[near_item]))
     return user, other

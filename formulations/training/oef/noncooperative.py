@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from apportion.instances.columns import Floats
+from apportion.instances.columns import Floats, Ints
 from apportion.solver import (
     Axis,
     Budget,
@@ -135,6 +135,8 @@ def noncooperative(
     except NoSolutionError:
         return Found(split, least, most, proved=False, time_limited=True)
     except UncertifiedError as error:
+        if budget.expired():
+            return Found(split, least, most, proved=False, time_limited=True)
         note = f"the equal split stands in: {error}"
         return Found(split, least, most, proved=False, note=note)
     gpus = np.maximum(found.x, 0.0) * (gang * unit)[:, None]
@@ -153,7 +155,8 @@ def noncooperative_model(
     users, kinds = speed.shape
     builder = ModelBuilder("oef-noncooperative")
     by_user, by_type = Axis("user", names), Axis("type", types)
-    user, kind = np.arange(users)[:, None], np.arange(kinds)[None, :]
+    user: Ints = np.arange(users, dtype=np.int64)[:, None]
+    kind: Ints = np.arange(kinds, dtype=np.int64)[None, :]
     upper = np.where(speed > 0.0, np.broadcast_to(capacity, speed.shape), 0.0)
     gpus = builder.columns("gpus", (users, kinds), upper=upper, axes=(by_user, by_type))
     top = largest_sum(speed, capacity) / float(weight.sum()) if users else 0.0

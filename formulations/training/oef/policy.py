@@ -43,8 +43,8 @@ class _OEF:
         if self.users not in GROUPINGS:
             rule = f"must be one of {', '.join(GROUPINGS)}"
             raise InstanceError(f"{self.name}.users = {self.users!r}: {rule}")
-        given: object = self.work_conserving
-        if not isinstance(given, bool):
+        given: Any = self.work_conserving
+        if given is not True and given is not False:
             raise InstanceError(f"{self.name}.work_conserving = {given!r}: must be true or false")
 
     def compile(self, round_: TrainingRound, memory: Any, budget: Budget) -> OEFProgram:

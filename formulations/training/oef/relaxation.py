@@ -21,7 +21,7 @@ FLOOR = -1
 """Stands for the fair share in the place of an envied bundle."""
 
 
-def bundle_model(envy: Envy, item_of: Ints, members: Floats, name: str) -> Model:
+def bundle_model(envy: Envy, item_of: Ints, members: Floats, fixed: Ints, name: str) -> Model:
     """Model of bundles that keep capacities and caps, envy left aside.
 
     Parameters
@@ -32,6 +32,8 @@ def bundle_model(envy: Envy, item_of: Ints, members: Floats, name: str) -> Model
         Bundle of each user; users of one bundle hold the same per weight. Shape (u,).
     members
         Weight of the users of each bundle, shape (bundles,).
+    fixed
+        Bundles that stay at their user's fair share.
     name
         Name of the model.
     """
@@ -42,7 +44,11 @@ def bundle_model(envy: Envy, item_of: Ints, members: Floats, name: str) -> Model
     np.minimum.at(cap, item_of, envy.cap)
     builder = ModelBuilder(name)
     upper = np.where(worth > 0.0, envy.capacity[None, :] / members[:, None], 0.0)
-    y = builder.columns("bundle", (count, kinds), upper=upper)
+    lower = np.zeros_like(upper)
+    if fixed.size:
+        first = np.unique(item_of, return_index=True)[1]
+        lower[fixed] = upper[fixed] = envy.fair[first[fixed]]
+    y = builder.columns("bundle", (count, kinds), lower=lower, upper=upper)
     builder.rows(
         "capacity", kinds, row=np.arange(kinds)[None, :], column=y, value=members[:, None],
         upper=envy.capacity,
@@ -82,6 +88,8 @@ class Relaxation:
         The users.
     item_of
         Bundle of each user, 0 to some number without gaps, shape (u,).
+    fixed
+        Bundles that stay at their user's fair share; none unless given.
 
     Attributes
     ----------
@@ -91,10 +99,13 @@ class Relaxation:
         LPs solved, and rows added.
     """
 
-    def __init__(self, envy: Envy, item_of: Ints) -> None:
+    def __init__(self, envy: Envy, item_of: Ints, fixed: Ints | None = None) -> None:
         self.envy, self.item_of = envy, item_of
-        self.members = np.bincount(item_of, weights=envy.weight)
-        self.inside = bundle_model(envy, item_of, self.members, "oef-cooperative")
+        self.members = np.bincount(item_of, weights=envy.weight).astype(np.float64)
+        none = np.zeros(0, dtype=np.int64)
+        self.inside = bundle_model(
+            envy, item_of, self.members, none if fixed is None else fixed, "oef-cooperative"
+        )
         self.lp = HeldLP(self.inside, TIGHT)
         self.known: Ints = np.zeros(0, dtype=np.int64)
         self.bound, self.rounds, self.rows = np.inf, 0, 0

@@ -35,7 +35,9 @@ def whole_gpus(ask: Floats, free: Ints) -> Ints:
     if not ask.size:
         return granted
     ask = np.round(ask, EVEN)
-    total = np.clip(np.floor(np.round(ask.sum(axis=0), EVEN) + 0.5), 0, free).astype(np.int64)
+    column: Floats = ask.sum(axis=0)
+    asked = np.floor(np.round(column, EVEN) + 0.5)
+    total = np.clip(asked, 0, free).astype(np.int64)
     granted = np.maximum(np.floor(ask), 0.0).astype(np.int64)
     for kind in range(ask.shape[1]):
         _level(ask[:, kind], granted[:, kind], int(total[kind]))
