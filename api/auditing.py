@@ -25,7 +25,7 @@ def audit(
     properties: Iterable[str] | None = None,
     probe: Sequence[float] = (),
     leases: bool = False,
-    capped: bool = False,
+    capped: bool = True,
     time_limit_s: float | None = None,
     gap: float = 0.0,
     backend: str = "auto",
@@ -54,7 +54,7 @@ def audit(
         without shares are always audited so.
     capped
         True: a user that may use any number of GPUs uses no more than the gangs of its jobs add up
-        to.
+        to. False: more GPUs always help, as where OEF is first stated.
     time_limit_s
         Wall time for everything; what it cuts off is told as not settled.
     gap

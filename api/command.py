@@ -358,8 +358,11 @@ def audit(
         bool, typer.Option("--leases", help="Audit this round's leases, not the shares.")
     ] = False,
     capped: Annotated[
-        bool, typer.Option("--capped", help="Users use no more than their jobs' gangs.")
-    ] = False,
+        bool,
+        typer.Option(
+            "--capped/--uncapped", help="Whether users use no more than their jobs' gangs."
+        ),
+    ] = True,
     time_limit: TimeLimit = None,
     gap: Gap = 0.0,
     solver: Backend = "auto",

@@ -132,7 +132,7 @@ def valued_bundles(users: AuditedUsers) -> Iterator[tuple[slice, Floats]]:
 
 
 def users_of_shares(
-    round_: TrainingRound, shares: Shares, allocation: Allocation, *, capped: bool = False
+    round_: TrainingRound, shares: Shares, allocation: Allocation, *, capped: bool = True
 ) -> AuditedUsers:
     """Take the users of a decision's shares; speeds and capacity come from the round alone.
 
@@ -147,8 +147,8 @@ def users_of_shares(
     allocation
         Of the same decision.
     capped
-        True: users that may use any number of GPUs use no more than the gangs of their jobs add
-        up to.
+        True: a user that may use any number of GPUs uses no more than the gangs of its jobs add up
+        to. False: more GPUs always help, as where OEF is first stated.
 
     Raises
     ------

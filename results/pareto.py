@@ -62,9 +62,7 @@ def pareto(
             return _dominated(users, gain, own)
     bound = answer.bounds[-1] if answer.bounds else None
     if bound is not None and bound - total <= least:
-        return Finding(
-            NAME, True, (), min(0.0, total - bound), "no user can gain unless another loses"
-        )
+        return Finding(NAME, True, (), 0.0, "no user can gain unless another loses")
     return Finding(NAME, None, words=f"not settled: {answer.message or answer.status.value}")
 
 

@@ -79,32 +79,43 @@ def file(two: ap.TrainingRound, tmp_path: Path) -> Path:
 
 
 def test_shares_are_audited(two: ap.TrainingRound) -> None:
-    got = ap.audit(two, Equal())
+    got = ap.audit(two, Equal(), capped=False)
     assert (got.policy, got.of) == ("equal", "planned shares")
     assert got.utility == pytest.approx({"u1": 9 / 5, "u2": 9 / 5})
     assert [one.property for one in got.findings] == list(PROPERTIES)
     assert got["envy-freeness"].margin == pytest.approx(9 / 5 - 11 / 5)
     assert got["truthfulness"].holds is None
     assert not got.holds
-    assert ap.audit(two, Equal(), properties=["pareto-efficiency", "jain-index"]).holds
-    assert ap.audit(two, Equal(fair=True), properties=PLAN).holds
-    assert ap.audit(two, Equal(scale=2.0))["within-capacity"].holds is False
+    assert ap.audit(
+        two, Equal(), capped=False, properties=["pareto-efficiency", "jain-index"]
+    ).holds
+    assert ap.audit(two, Equal(fair=True), capped=False, properties=PLAN).holds
+    assert ap.audit(two, Equal(scale=2.0), capped=False)["within-capacity"].holds is False
 
 
 def test_leases_are_audited_when_asked_or_without_shares(two: ap.TrainingRound) -> None:
-    for got in (ap.audit(two, Equal(), leases=True), ap.audit(two, "fifo")):
+    for got in (ap.audit(two, Equal(), capped=False, leases=True), ap.audit(two, "fifo")):
         assert got.of == "this round's leases"
         assert set(got.utility) == {"a", "b"}
-    assert ap.audit(two, Equal(), leases=True).utility == pytest.approx({"a": 1.0, "b": 0.0})
+    assert ap.audit(two, Equal(), capped=False, leases=True).utility == pytest.approx(
+        {"a": 1.0, "b": 0.0}
+    )
+
+
+def test_more_gpus_than_a_users_jobs_need_are_worth_nothing(two: ap.TrainingRound) -> None:
+    # u1 has (1, 2/5) for a gang of 1: 2/5 on fast, 3/5 on slow
+    assert ap.audit(two, Equal()).utility == pytest.approx({"u1": 7 / 5, "u2": 9 / 5})
 
 
 def test_the_probe_finds_a_lie_that_pays(two: ap.TrainingRound) -> None:
     # u2 says 9/4: 36/17 instead of 9/5; see the auditors' own tests
-    got = ap.audit(two, Equal(), probe=[3 / 4], properties=["truthfulness"])
+    got = ap.audit(two, Equal(), capped=False, probe=[3 / 4], properties=["truthfulness"])
     assert got["truthfulness"].worst == ("u2",)
     assert got["truthfulness"].margin == pytest.approx(9 / 5 - 36 / 17)
     assert not got.holds
-    assert ap.audit(two, Equal(fair=True), probe=[3 / 4], properties=["truthfulness"]).holds
+    assert ap.audit(
+        two, Equal(fair=True), capped=False, probe=[3 / 4], properties=["truthfulness"]
+    ).holds
 
 
 def test_remaining_time_is_worth_lying_about(two: ap.TrainingRound) -> None:
@@ -133,7 +144,9 @@ def test_the_command(command: Command, file: Path) -> None:
     assert told.code == 1
     assert "srtf: audit of this round's leases" in told.out
     assert "envy-freeness" in told.out
-    told = command("audit", file, "--policy", "srtf", "--property", "pareto-efficiency")
+    told = command(
+        "audit", file, "--policy", "srtf", "--property", "pareto-efficiency", "--uncapped"
+    )
     assert told.code == 0
     assert "envy-freeness" not in told.out
     told = command(
@@ -168,7 +181,9 @@ def test_what_the_command_refuses(command: Command, file: Path, tmp_path: Path) 
 
 
 def test_time_that_ends_is_told(two: ap.TrainingRound) -> None:
-    got = ap.audit(two, Equal(), probe=np.linspace(0.5, 2.0, 20_000).tolist(), time_limit_s=0.2)
+    got = ap.audit(
+        two, Equal(), capped=False, probe=np.linspace(0.5, 2.0, 20_000).tolist(), time_limit_s=0.2
+    )
     assert "no time for" in got["truthfulness"].words
 
 

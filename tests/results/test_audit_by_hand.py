@@ -56,8 +56,8 @@ def share(
     )
 
 
-def found(round_: TrainingRound, shares: Shares, **options: Any) -> Audit:
-    users = users_of_shares(round_, shares, Allocation.empty(), **options)
+def found(round_: TrainingRound, shares: Shares, *, capped: bool = False) -> Audit:
+    users = users_of_shares(round_, shares, Allocation.empty(), capped=capped)
     return audit_users(users, "hand", round_=round_)
 
 
@@ -198,9 +198,7 @@ def test_a_gang_envies_only_what_it_can_use() -> None:
 
 def test_a_users_jobs_add_up_to_its_demand() -> None:
     three = make_round([[1.0], [1.0], [2.0]], [5], gang=[1, 2, 1])
-    users = users_of_shares(
-        three, share([[3], [2]], of_job=[0, 0, 1]), Allocation.empty(), capped=True
-    )
+    users = users_of_shares(three, share([[3], [2]], of_job=[0, 0, 1]), Allocation.empty())
     assert users.most.tolist() == [3, 1]
     assert users.utility.tolist() == [3, 1]
     assert users.notes == ()
@@ -332,7 +330,7 @@ def _non_cooperative(round_: TrainingRound) -> Any:
     x = (b - 1) / (a + b) if a <= b else None
     y = (a - 1) / (a + b)
     gpus = [[1, x], [0, 1 - x]] if x is not None else [[0, 1 - y], [1, y]]
-    return users_of_shares(round_, share(gpus), Allocation.empty())
+    return users_of_shares(round_, share(gpus), Allocation.empty(), capped=False)
 
 
 def test_lies_under_the_non_cooperative_rule() -> None:
