@@ -54,7 +54,9 @@ def best_plan(
     """Most value, and most admitted with the most value then; None if the kept ones do not fit."""
     must = kept or [False] * len(gang)
     values, pairs = list[float](), list[tuple[int, float]]()
-    choices = [[*range(len(own)), *([] if m else [-1])] for own, m in zip(options, must, strict=True)]
+    choices = [
+        [*range(len(own)), *([] if m else [-1])] for own, m in zip(options, must, strict=True)
+    ]
     for choice in itertools.product(*choices):
         inside = [j for j, k in enumerate(choice) if k >= 0]
         jobs = tuple((gang[j], need[j], options[j][choice[j]][0]) for j in inside)
@@ -105,9 +107,7 @@ def test_value_is_the_best(seed: int) -> None:
     model, _ = job_model(jobs, np.array(capacity))
     answer = EXACT.solve(model, budget=no_limit())
     assert answer.objective == pytest.approx(plan.value, abs=1e-9)
-    pair = plan_leases(
-        jobs, capacity, solver=EXACT, budget=no_limit(), order=("admitted", "value")
-    )
+    pair = plan_leases(jobs, capacity, solver=EXACT, budget=no_limit(), order=("admitted", "value"))
     assert (pair.status, pair.objectives) == ("OPTIMAL", expected[1])
 
 
@@ -189,9 +189,7 @@ def test_feasibility(seed: int) -> None:
     found = all_fit(
         np.array(gang), np.array(need), due, ones, np.array(capacity), EXACT, no_limit()
     )
-    assert found.feasible == can_do(
-        tuple(zip(gang, need, due.tolist(), strict=True)), capacity
-    )
+    assert found.feasible == can_do(tuple(zip(gang, need, due.tolist(), strict=True)), capacity)
     if found.leases is not None:
         assert (found.leases.sum(axis=1) == need).all()
         assert (np.array(gang) @ found.leases <= capacity).all()

@@ -141,7 +141,7 @@ class Admission:
         due = self._checked(gang, need, due)
         if self._refused(gang, need, due):
             return Answer(False, "forced work")
-        open_ = np.flatnonzero(self._free[:due] >= gang)
+        open_ = (self._free[:due] >= gang).nonzero()[0]
         if open_.size >= need:
             return self._added(gang, need, due, open_[open_.size - need :], "free leases")
         moved = exchanged(
@@ -180,7 +180,7 @@ class Admission:
         due = self._checked(gang, need, due)
         if need > due:
             return None
-        short = self._profile(need, due) * gang - self._slack
+        short = self._profile(gang, need, due) - self._slack
         leases = np.minimum(np.arange(1, self.capacity.size + 1), due)
         least = max(0, int((-(-short // leases)).max(initial=0)))
         for extra in range(least, gang):
@@ -277,7 +277,7 @@ class Admission:
         self._free = self.capacity.copy()
         self._slack = np.cumsum(self.capacity)
         self._most = int(self.capacity.max(initial=0))
-        self._profiles: dict[tuple[int, int], Ints] = {}
+        self._profiles: dict[tuple[int, int, int], Ints] = {}
 
     def _fill(self, gang: Ints, need: Ints, due: Ints, leases: Bools, key: Ints) -> None:
         """Start again from columns."""
@@ -304,18 +304,18 @@ class Admission:
             raise InstanceError(f"offer: gang = {gang}, need = {need}: must be at least 1")
         return max(0, min(due, self.capacity.size))
 
-    def _profile(self, need: int, due: int) -> Ints:
-        """Leases that a job must run among the first k, for every k."""
-        known = self._profiles.get((need, due))
+    def _profile(self, gang: int, need: int, due: int) -> Ints:
+        """GPUs that a job is forced to use in the first k leases, for every k."""
+        known = self._profiles.get((gang, need, due))
         if known is None:
             outside = np.maximum(due - np.arange(1, self.capacity.size + 1), 0)
-            known = self._profiles[need, due] = np.maximum(need - outside, 0)
+            known = self._profiles[gang, need, due] = gang * np.maximum(need - outside, 0)
         return known
 
     def _refused(self, gang: int, need: int, due: int) -> bool:
         if need > due or gang > self._most:
             return True
-        return bool((self._profile(need, due) * gang > self._slack).any())
+        return bool((self._profile(gang, need, due) > self._slack).any())
 
     def _added(
         self, gang: int, need: int, due: int, chosen: Ints, ground: Ground, *, booked: bool = False
@@ -327,7 +327,7 @@ class Admission:
         self._leases[row, chosen] = True
         if not booked:
             self._free[chosen] -= gang
-        self._slack -= self._profile(need, due) * gang
+        self._slack -= self._profile(gang, need, due)
         self._count, self._next_key = row + 1, key + 1
         return Answer(True, ground, key)
 
@@ -383,6 +383,5 @@ class Admission:
         job = members[(np.cumsum(count) - count)[column] + turn]
         self._leases[: self._count] = False
         self._leases[job, time] = True
-        self._free = self.capacity - self._gang[: self._count] @ self._leases[: self._count].astype(
-            np.int64
-        )
+        gang = different // (self.capacity.size + 1) ** 2
+        self._free = self.capacity - gang @ leases

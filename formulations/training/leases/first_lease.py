@@ -57,6 +57,8 @@ def shift_first_lease(
     reached up to the packing of gangs, and the exact model is asked for the rest.
     """
     started, limited, backend = time.perf_counter(), False, ""
+    if not plan.y.any():
+        return FirstLease(plan, 0, 0, Stage("first lease", objective=0.0, bound=0.0), False)
     if sigma > 0:
         bound = _most(classes, plan)
         better = _pulled_forward(classes, plan)

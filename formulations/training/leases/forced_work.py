@@ -139,9 +139,15 @@ def refuted(gang: Ints, need: Ints, due: Ints, count: Ints, capacity: Ints) -> b
     gangs, kind = np.unique(gang, return_inverse=True)
     if (usable_before(gangs, capacity)[kind, due] < need).any():
         return True
-    rows = forced_work(gang, need, due, capacity, prefixes(capacity.size))
-    if (rows.coefficient @ count > rows.side).any():
+    if (
+        _least_use(gang, need, due, count, capacity.size) > np.cumsum(packed(gang, capacity))
+    ).any():
         return True
+    if int(gang.max()) > int(capacity.min()):
+        # gangs have fewer leases than their windows are long
+        rows = forced_work(gang, need, due, capacity, prefixes(capacity.size))
+        if (rows.coefficient @ count > rows.side).any():
+            return True
     if rising(capacity):
         return False
     least, chosen = tightest_set(gang, need, due, count, packed(gang, capacity))
@@ -149,3 +155,12 @@ def refuted(gang: Ints, need: Ints, due: Ints, count: Ints, capacity: Ints) -> b
         return True
     row = forced_work(gang, need, due, capacity, chosen[None, :])
     return bool((row.coefficient @ count > row.side).any())
+
+
+def _least_use(gang: Ints, need: Ints, due: Ints, count: Ints, horizon: int) -> Ints:
+    """GPUs that all jobs together are forced to use in the first k leases, k from 1, shape (T,)."""
+    # the least use is that of running as late as possible, from due - need to due
+    change = np.zeros(horizon + 1, dtype=np.int64)
+    np.add.at(change, due - need, gang * count)
+    np.subtract.at(change, due, gang * count)
+    return np.cumsum(np.cumsum(change[:-1]))

@@ -150,7 +150,8 @@ def walk(columns: LeaseColumns, y: Ints, capacity: Ints, backwards: bool) -> tup
     leases = np.zeros((y.size, horizon), dtype=np.int64)
     for lease in range(horizon - 1, -1, -1) if backwards else range(horizon):
         ahead = fits[kind, lease + 1] if backwards else until - fits[kind, lease]
-        rows = np.flatnonzero((columns.due > lease) & (given < columns.need * count))
+        open_here = (columns.due > lease) & (columns.gang <= capacity[lease])
+        rows = np.flatnonzero(open_here & (given < columns.need * count))
         if not rows.size:
             continue
         whole, part = np.divmod(given[rows], count[rows])
@@ -159,7 +160,7 @@ def walk(columns: LeaseColumns, y: Ints, capacity: Ints, backwards: bool) -> tup
         both = np.concatenate((rows, rows))
         laxity = ahead[both] - remaining
         gang = columns.gang[both]
-        open_ = np.flatnonzero((remaining > 0) & (number > 0) & (gang <= capacity[lease]))
+        open_ = np.flatnonzero((remaining > 0) & (number > 0))
         gone, lost = _to_shed(columns, both, laxity, number, gang, int(capacity[lease]))
         if lost.size:
             np.add.at(shed, both[gone], lost)
