@@ -16,6 +16,7 @@ from apportion.solver.arrays import FloatArray, IntArray, floats, read_only
 from apportion.solver.budget import Budget
 from apportion.solver.builder import ModelBuilder
 from apportion.solver.errors import ModelError, NoSolutionError
+from apportion.solver.max_min_prices import PRICES_FROM, level_by_prices
 from apportion.solver.model import Model
 from apportion.solver.solve import Solver
 
@@ -136,16 +137,32 @@ class MaxMin:
         Largest excess over the rules, relative.
     classes
         Who is identical.
+    bound
+        Level that none exceeds, proved; ``None`` where nothing was.
+    prices
+        What one more GPU of each type would add to the level, shape (k,); ``None`` if not known.
     """
 
     level: float
     x: FloatArray
     excess: float
     classes: Classes
+    bound: float | None = None
+    prices: FloatArray | None = None
 
 
-def solve_max_min(sharing: Sharing, *, budget: Budget, solver: Solver | None = None) -> MaxMin:
-    """Find the largest level that every job can have, one column per class and type.
+def solve_max_min(
+    sharing: Sharing,
+    *,
+    budget: Budget,
+    solver: Solver | None = None,
+    prices: FloatArray | None = None,
+) -> MaxMin:
+    """Find the largest level that every job can have.
+
+    Many classes of jobs are solved by prices of the types, see
+    :mod:`apportion.solver.max_min_prices`; few, or where that ends without a proof or another back
+    end is asked for, by one LP with a column per class and type.
 
     Parameters
     ----------
@@ -154,7 +171,10 @@ def solve_max_min(sharing: Sharing, *, budget: Budget, solver: Solver | None = N
     budget
         Deadline for everything.
     solver
-        How the LP is solved.
+        How LPs are solved.
+    prices
+        Those of an earlier round that is much like this one, shape (k,): a start that saves most
+        of the time where there are many classes, and never changes what is proved.
 
     Returns
     -------
@@ -165,10 +185,40 @@ def solve_max_min(sharing: Sharing, *, budget: Budget, solver: Solver | None = N
     NoSolutionError
         If the budget ends before the LP is solved.
     """
+    if prices is not None and np.shape(prices) != sharing.capacity.shape:
+        raise ModelError(f"max-min: prices have shape {np.shape(prices)}")
     classes_only, classes = sharing.merged()
-    found = (solver or Solver()).solve(classes_only.max_min_model(), budget=budget)
+    solver = Solver() if solver is None else solver
+    if solver.backend == "auto" and classes_only.speed.size >= PRICES_FROM:
+        for start in (None,) if prices is None else (prices, None):
+            found = level_by_prices(classes_only, solver, budget, start)
+            if found is not None:
+                return _spread(sharing, classes, found.x, found.bound, found.price)
+    return _by_one_lp(sharing, classes_only, classes, solver, budget)
+
+
+def _by_one_lp(
+    sharing: Sharing, classes_only: Sharing, classes: Classes, solver: Solver, budget: Budget
+) -> MaxMin:
+    found = solver.solve(classes_only.max_min_model(), budget=budget)
     if found.point is None:
         raise NoSolutionError(f"max-min: {found.message}")
-    x = classes.spread(found.point[:-1].reshape(classes_only.speed.shape))
-    level = float(sharing.levels(x).min(initial=np.inf))
-    return MaxMin(level, x, sharing.excess(x), classes)
+    x = found.point[:-1].reshape(classes_only.speed.shape)
+    prices = None
+    if found.duals is not None:
+        first = classes.first.size
+        prices = np.maximum(found.duals[first : first + sharing.capacity.size], 0.0)
+    return _spread(sharing, classes, x, found.bounds[-1] if found.bounds else None, prices)
+
+
+def _spread(
+    sharing: Sharing,
+    classes: Classes,
+    x: FloatArray,
+    bound: float | None,
+    prices: FloatArray | None,
+) -> MaxMin:
+    """Give all jobs what their classes have, and read the level off that."""
+    everyone = classes.spread(x)
+    level = float(sharing.levels(everyone).min(initial=np.inf))
+    return MaxMin(level, everyone, sharing.excess(everyone), classes, bound, prices)
