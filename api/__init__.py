@@ -10,7 +10,27 @@ from apportion.comparing import compare
 from apportion.deciding import EngineError
 from apportion.executor.training import check
 from apportion.explaining import Explanation, explain
-from apportion.formulations.training import FFT, FIFO, SRTF
+from apportion.formulations.training import (
+    DRF,
+    FFT,
+    FIFO,
+    SRTF,
+    AlloX,
+    Astraea,
+    DynamicQuota,
+    GandivaFair,
+    GavelCost,
+    GavelFTF,
+    GavelLAS,
+    GavelMakespan,
+    GavelThroughput,
+    OEFCooperative,
+    OEFNoncooperative,
+    Shockwave,
+    StaticQuota,
+    Themis,
+    Tiresias,
+)
 from apportion.instances import Decision, InstanceError
 from apportion.instances.training import (
     Allocation,
@@ -38,20 +58,36 @@ __version__ = _version("apportion")
 logging.getLogger("apportion").addHandler(logging.NullHandler())
 
 __all__ = [
+    "DRF",
     "FFT",
     "FIFO",
     "SRTF",
+    "AlloX",
     "Allocation",
     "Answer",
+    "Astraea",
     "Cluster",
     "Decision",
+    "DynamicQuota",
     "EngineError",
     "Explanation",
+    "GandivaFair",
+    "GavelCost",
+    "GavelFTF",
+    "GavelLAS",
+    "GavelMakespan",
+    "GavelThroughput",
     "InstanceError",
     "Jobs",
+    "OEFCooperative",
+    "OEFNoncooperative",
     "Outcome",
     "Scenario",
+    "Shockwave",
+    "StaticQuota",
     "Tenants",
+    "Themis",
+    "Tiresias",
     "TrainingRound",
     "audit",
     "audit_run",
