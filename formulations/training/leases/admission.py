@@ -239,14 +239,14 @@ class Admission:
         """
         gpus = ints(lease_capacity(capacity), "admission.capacity", self.capacity.shape)
         rows = slice(self._count)
-        leases = self._leases[rows].copy()
-        missed = np.zeros(self._count, dtype=np.bool_)
-        use = self._gang[rows] @ leases.astype(np.int64)
-        for lease in np.flatnonzero(use > gpus).tolist():
-            inside = np.flatnonzero(leases[:, lease] & ~missed)
-            kept = np.cumsum(self._gang[inside]) <= gpus[lease]
-            missed[inside[~kept]] = True
-        return self._restart(gpus, self._need[rows].copy(), self._due[rows].copy(), leases, missed)
+        leases, need, due = (
+            self._leases[rows].copy(),
+            self._need[rows].copy(),
+            self._due[rows].copy(),
+        )
+        fine = (self._gang[rows] @ leases.astype(np.int64) <= gpus).all()
+        # where the plan has too few GPUs now, everybody is offered anew in order of arrival
+        return self._restart(gpus, need, due, leases, np.full(self._count, not fine))
 
     def _restart(
         self, capacity: Ints, need: Ints, due: Ints, leases: Bools, missed: Bools
