@@ -23,8 +23,8 @@ their rows to as much."""
 SAME_SPEED = 1e-6
 """Relative difference of two jobs' relative speeds that is no more than rounding of reports."""
 
-_BLOCK = 2_000_000
-"""Entries of users x bundles x types worked on at once: some ten megabytes a table."""
+_BLOCK = 500_000
+"""Pairs of a user and a bundle worked on at once: a few megabytes a table, which caches hold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,21 +114,38 @@ def utility(speed: Floats, most: Floats, gpus: Floats) -> Floats:
     return cast(Floats, (best * used).sum(axis=-1))
 
 
-def valued_bundles(users: AuditedUsers) -> Iterator[tuple[slice, Floats]]:
+def valued_bundles(users: AuditedUsers) -> Iterator[tuple[Ints, Floats]]:
     """Value everybody's bundle, scaled to one's own weight, to some users at a time.
 
     Yields
     ------
-    tuple of slice and Floats
-        Users l, and ``utility_l(gpus_i * weight_l / weight_i)`` of shape (users in the slice, n).
+    tuple of Ints and Floats
+        Rows of users l, and ``utility_l(gpus_i * weight_l / weight_i)``, shape (those users, n).
     """
-    n, k = users.gpus.shape
-    step = max(1, _BLOCK // max(1, n * k))
+    n = len(users)
+    step = max(1, _BLOCK // max(1, n))
     per_weight = users.gpus / users.weight[:, None]
-    for first in range(0, n, step):
-        rows = slice(first, min(first + step, n))
-        bundles = per_weight[None, :, :] * users.weight[rows, None, None]
-        yield rows, utility(users.speed[rows, None, :], users.most[rows, None], bundles)
+    # users that like the types in the same order fill their gangs in step, one type after another
+    orders, group = np.unique(
+        np.argsort(-users.speed, axis=1, kind="stable"), axis=0, return_inverse=True
+    )
+    for number, order in enumerate(orders.tolist()):
+        alike = np.flatnonzero(group.reshape(-1) == number)
+        for first in range(0, alike.size, step):
+            rows = alike[first : first + step]
+            yield rows, _filled(users, rows, order, per_weight)
+
+
+def _filled(users: AuditedUsers, rows: Ints, order: list[int], per_weight: Floats) -> Floats:
+    """Fill the gangs of some users with the types of everybody's bundles, in one order."""
+    weight = users.weight[rows, None]
+    left = np.repeat(users.most[rows, None], len(users), axis=1)
+    out = np.zeros_like(left)
+    for kind in order:
+        used = np.minimum(weight * per_weight[:, kind], left)
+        left -= used
+        out += users.speed[rows, kind, None] * used
+    return out
 
 
 def users_of_shares(

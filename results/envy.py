@@ -25,13 +25,13 @@ def envy(users: AuditedUsers) -> Finding:
     for rows, value in valued_bundles(users):
         margin = own[rows, None] - value
         excess = margin + TOLERANCE * np.maximum(1.0, value)
-        lines = np.arange(int(rows.start), int(rows.stop))
-        margin[lines - rows.start, lines] = np.inf  # nobody envies itself
-        excess[lines - rows.start, lines] = np.inf
+        lines = np.arange(rows.size)
+        margin[lines, rows] = np.inf  # nobody envies itself
+        excess[lines, rows] = np.inf
         worst_excess = min(worst_excess, float(excess.min()))
         line, other = np.unravel_index(int(margin.argmin()), margin.shape)
         if margin[line, other] < worst:
-            worst, at = float(margin[line, other]), (rows.start + int(line), int(other))
+            worst, at = float(margin[line, other]), (int(rows[line]), int(other))
     holds = worst_excess >= 0.0
     one, two = str(users.name[at[0]]), str(users.name[at[1]])
     verb = "has no reason to envy" if holds else "envies"
