@@ -96,7 +96,7 @@ def test_the_second_level_rises_where_there_is_room() -> None:
 
 
 def test_tenants_fill_up_by_their_weights() -> None:
-    tenants = Tenants(["one", "two"], [1.0, 2.0], [math.inf] * 2)  # type: ignore[arg-type]
+    tenants = Tenants(["one", "two"], [1.0, 2.0], [math.inf] * 2)
     columns = {"tenant": [0, 0, 1], "tenants": tenants, "weight": [1.0, 3.0, 1.0]}
     round_ = case(((1.0,), (1.0,), (1.0,)), (1,), **columns)
     fair = speeds(round_, decide(GavelLAS(tenants="fairness"), round_))
@@ -180,7 +180,7 @@ def test_fewest_deadlines_are_given_up() -> None:
     }  # fmt: skip
     round_ = case(((1.0,), (1.0,), (1.0,)), (1,), **columns)
     decision = decide(GavelCost(), round_)
-    assert decision.notes == ("1 deadlines were given up: 'a'",)
+    assert decision.notes == ("1 deadline was given up: 'a'",)
     assert speeds(round_, decision) == pytest.approx([0.0, 0.5, 0.5])
     everything = decide(GavelCost(deadlines="all"), round_)
     assert everything.notes == ("3 deadlines were given up: 'a', 'b', 'c'",)
@@ -192,7 +192,7 @@ def test_a_deadline_that_has_passed_or_is_too_near() -> None:
         round_ = case(TWO, now_s=100.0, **due(time_s))
         decision = decide(GavelCost(), round_)
         assert decision.objective == pytest.approx(5.0)
-        assert decision.notes == ("1 deadlines were given up: 'b'",)
+        assert decision.notes == ("1 deadline was given up: 'b'",)
 
 
 def test_finish_time_fairness_of_two_jobs() -> None:

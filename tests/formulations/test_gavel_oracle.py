@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, linprog, milp
+from scipy.sparse import coo_matrix, vstack
 
 from apportion.executor.training import check
 from apportion.formulations.training.gavel import (
@@ -61,7 +62,7 @@ def draw(seed: int) -> TrainingRound:
     )  # fmt: skip
     return TrainingRound(
         cluster=Cluster.uniform(dict(zip(kinds, rng.integers(1, 4, k).tolist(), strict=True))),
-        jobs=jobs, now_s=100.0, tenants=Tenants(["one", "two"], [1.0, 2.0], [np.inf] * 2),  # type: ignore[arg-type]
+        jobs=jobs, now_s=100.0, tenants=Tenants(["one", "two"], [1.0, 2.0], [np.inf] * 2),
     )  # fmt: skip
 
 
@@ -367,7 +368,7 @@ def dearest(raw: Raw, worth: Any, need: Any) -> float | None:
 def test_throughput(seed: int) -> None:
     raw = Raw(draw(seed))
     for units in ("paper", "normalised"):
-        decision = decide(GavelThroughput(units=units), raw.round_)  # type: ignore[arg-type]
+        decision = decide(GavelThroughput(units=units), raw.round_)
         if raw.m:
             x = answered(raw, decision)
             scale = 1.0 if units == "paper" else raw.speed.max(axis=1, keepdims=True)
@@ -438,3 +439,39 @@ def test_cost_as_a_ratio(seed: int) -> None:
     assert surplus == pytest.approx(0.0, abs=1e-5)
     assert (raw.speed * x).sum() / (money * x).sum() == pytest.approx(value, rel=1e-9)
     assert ((raw.speed * x).sum(axis=1) >= need * (1 - 1e-6)).all()
+
+
+def test_many_different_jobs_by_prices_reach_the_level_of_the_lp() -> None:
+    rng = np.random.default_rng(0)
+    n = 1400
+    round_ = TrainingRound(
+        cluster=Cluster.uniform({"a": 60, "b": 40, "c": 50}),
+        jobs=Jobs.of(
+            id=[f"job-{i}" for i in range(n)], gang=rng.choice([1, 2, 4], n),
+            work=rng.uniform(1e3, 1e5, n), throughput_per_s=rng.uniform(0.5, 4.0, (n, 3)),
+        ),
+    )  # fmt: skip
+    raw = Raw(round_)
+    size = n * 3
+    for policy, scale in (
+        (GavelLAS(), raw.gang / (raw.speed @ raw.gpus / raw.gpus.sum())),
+        (GavelMakespan(), 1.0 / raw.left),
+    ):
+        # rows by job, capacity and share, sparse
+        row, kind = np.divmod(np.arange(size), 3)
+        one = coo_matrix((np.ones(size), (row, np.arange(size))), (n, size + 1))
+        load = coo_matrix((raw.gang[row], (kind, np.arange(size))), (3, size + 1))
+        unit = (scale * raw.speed.max(axis=1)).min()
+        share = coo_matrix((
+            np.r_[-(scale[:, None] * raw.speed).ravel() / unit, np.ones(n)],
+            (np.r_[row, np.arange(n)], np.r_[np.arange(size), np.full(n, size)]),
+        ), (n, size + 1))  # fmt: skip
+        found = linprog(
+            np.r_[np.zeros(size), -1.0], vstack([one, load, share]).tocsr(),
+            np.r_[np.ones(n), raw.gpus, np.zeros(n)], method="highs-ipm",
+        )  # fmt: skip
+        level = -found.fun * unit
+        decision = decide(policy, round_)
+        answered(raw, decision)
+        wanted = level if policy.name == "gavel-las" else 1.0 / level
+        assert decision.objective == pytest.approx(wanted, rel=SAME)

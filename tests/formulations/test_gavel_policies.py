@@ -108,7 +108,7 @@ def test_entities_without_time_keep_what_they_have() -> None:
     assert whole.finished
     assert whole.steps == 2  # c is at its cap, then the rest of the second GPU
     assert whole.level == pytest.approx([0.25, 0.75, 1.0])
-    answer = policy.fractions(sharers, Once(), Budget.of(None))  # type: ignore[arg-type]
+    answer = policy.fractions(sharers, Once(), Budget.of(None))
     assert answer.status == "FEASIBLE"
     assert any("ended early" in note for note in answer.notes)
     assert policy.value(sharers, answer.x) == pytest.approx(13.0 / 9.0)

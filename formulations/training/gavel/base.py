@@ -110,7 +110,7 @@ def inside(sharers: Sharers, x: Floats) -> Floats:
 
 def proved(
     x: Floats,
-    value: float,
+    value: float | None,
     bound: float | None,
     gap: float,
     *,

@@ -156,10 +156,13 @@ class GavelCost(Gavel):
         With prices a type that they do not name is refused; with more GPUs more deadlines are kept,
         at the cost of throughput.
         """
-        held = {"permutation"} | ({"monotone_capacity"} if self.deadlines == "ignored" else set())
-        held |= set() if self.prices else {"useless_type"}
-        held |= {"unit_homogeneous"} if self.units == "normalised" else set()
-        return frozenset(held)
+        held = {
+            "permutation": True,
+            "monotone_capacity": self.deadlines == "ignored",
+            "useless_type": not self.prices,
+            "unit_homogeneous": self.units == "normalised",
+        }
+        return frozenset(trait for trait, holds in held.items() if holds)
 
     def price(self, sharers: Sharers) -> Floats:
         """Price of each type, shape (k,).

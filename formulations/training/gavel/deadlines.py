@@ -47,7 +47,8 @@ class Deadlines:
         named = ", ".join(repr(str(one)) for one in jobs[:SHOWN])
         more = f" and {len(jobs) - SHOWN} more" if len(jobs) > SHOWN else ""
         least = "" if self.proved else ", perhaps more than had to be"
-        return (f"{len(jobs)} deadlines were given up{least}: {named}{more}",)
+        count = "1 deadline was" if len(jobs) == 1 else f"{len(jobs)} deadlines were"
+        return (f"{count} given up{least}: {named}{more}",)
 
 
 def deadlines_of(sharers: Sharers) -> Deadlines:

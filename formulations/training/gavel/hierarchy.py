@@ -26,6 +26,7 @@ from apportion.solver import (
     Model,
     ModelBuilder,
     NoSolutionError,
+    Solution,
     Solver,
 )
 
@@ -163,14 +164,19 @@ def _solved(
     for slack in SLACKS:
         model = _model(pairs, coefficient, np.minimum(level / best, 1.0) * (1.0 - slack))
         found = solver.solve(model, budget=budget)
-        if found.point is not None or budget.expired():
+        if found.point is not None and found.duals is not None:
+            return _read(pairs, model, found, coefficient, unit)
+        if budget.expired():
             break
-    if found.point is None or found.duals is None:
-        return None
+    return None
+
+
+def _read(pairs: Pairs, model: Model, found: Solution, coefficient: Floats, unit: float) -> _Step:
     x = fractions_of(model, found, len(pairs.job), len(pairs.kinds))
-    rise = max(0.0, float(found.point[-1]) * unit)
+    rise = max(0.0, float(found.x[-1]) * unit)
     bound = None if found.bound is None else float(found.bound) * unit
-    return _Step(x, rise, bound, _held(model, found.duals, coefficient))
+    duals = np.zeros(model.row_count) if found.duals is None else found.duals
+    return _Step(x, rise, bound, _held(model, duals, coefficient))
 
 
 def _model(pairs: Pairs, coefficient: Floats, kept: Floats) -> Model:

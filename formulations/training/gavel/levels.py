@@ -18,10 +18,16 @@ from apportion.solver import (
     Model,
     ModelBuilder,
     NoSolutionError,
+    Sharing,
     Solution,
     Solver,
     identical_rows,
+    solve_max_min,
 )
+
+BY_PRICES = 4_000
+"""Pairs of classes and types from which the level is found by prices of the types: below, the LP
+takes milliseconds, and its rows are made for numbers of very different size."""
 
 SMALLEST_PART = 1e-9
 """Coefficients below it are dropped by back ends; what such jobs ask for is given them after."""
@@ -99,7 +105,7 @@ class Levels:
         return bound_in(solution, self.unit)
 
     def largest(self, solver: Solver, budget: Budget) -> CommonLevel:
-        """Find the fractions at which the least level is largest; identical jobs share columns.
+        """Find the fractions at which the least level is largest; identical jobs are one.
 
         Raises
         ------
@@ -109,6 +115,10 @@ class Levels:
         sharers = self.sharers
         classes = identical_rows(self.speed, sharers.gang, self.scale)
         pairs = Pairs.of(sharers, self.speed, classes)
+        if pairs.speed.size >= BY_PRICES:
+            found = self._by_prices(solver, budget)
+            if found is not None:
+                return found
         model = self.model(pairs, self.scale[classes.first])
         found = solver.solve(model, budget=budget)
         if found.point is None:
@@ -117,3 +127,13 @@ class Levels:
         level = float(found.point[-1]) * self.unit
         x = inside(sharers, raised(x, self.speed, level / self.scale))
         return CommonLevel(x, self.bound_of(found), found.time_limited)
+
+    def _by_prices(self, solver: Solver, budget: Budget) -> CommonLevel | None:
+        """Let the driver for many different jobs find it; None where it proves nothing."""
+        sharers = self.sharers
+        sharing = Sharing(self.speed, sharers.gang, sharers.capacity, self.scale / self.unit)
+        found = solve_max_min(sharing, budget=budget, solver=solver)
+        if found.bound is None:
+            return None
+        x = inside(sharers, found.x)
+        return CommonLevel(x, found.bound * self.unit, False)
