@@ -9,6 +9,7 @@ whole. Columns and arcs are added as prices ask for them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from ortools.graph.python import min_cost_flow
@@ -142,7 +143,7 @@ def match(queues: Queues, budget: Budget, gap: float = 0.0) -> Matched:
         value = queues.value(kind)
         best = Matched(kind, value, min(value, max(bound, best.bound or 0.0)))
         arcs = arcs.with_arcs(more)
-        if best.value - best.bound <= max(PROOF, gap) * value or arcs.job.size == given:
+        if (best.gap or 0.0) <= max(PROOF, gap) or arcs.job.size == given:
             return best
     return best
 
@@ -176,11 +177,11 @@ class _Arcs:
         empty = np.zeros(0, dtype=np.int64)
         out = cls(queues, depth, empty, empty)
         if float(able.sum(axis=0) @ depth) <= DENSE:
-            near = [
-                _grid(np.flatnonzero(able[:, i]), i, np.arange(1, depth[i] + 1)) for i in range(k)
-            ]
+            deep: list[int] = depth.tolist()
+            near = [_grid(np.flatnonzero(able[:, i]), i, deep[i]) for i in range(int(k))]
             return out.with_arcs(_joined(near))
-        parts = [_Arc(np.arange(n), kind, queues.ranks(kind))]
+        everyone: Ints = np.arange(int(n), dtype=np.int64)
+        parts = [_Arc(everyone, kind, queues.ranks(kind))]
         for i in np.flatnonzero(used).tolist():
             rows = np.flatnonzero(able[:, i])
             ahead = np.sort(queues.duration[kind == i, i])
@@ -231,8 +232,9 @@ class _Arcs:
     def flow(self) -> Ints | None:
         """Place of each job at least cost over these arcs; None where there is none."""
         n, places, cost = self.queues.duration.shape[0], self.room.size, self.cost
-        whole = np.round(cost * (2.0**COST_BITS / cost.max())).astype(np.int64)
-        network = min_cost_flow.SimpleMinCostFlow()
+        whole: Ints = np.round(cost * (2.0**COST_BITS / float(cost.max()))).astype(np.int64)
+        # the stubs of the code give arrays scalars for shapes
+        network: Any = min_cost_flow.SimpleMinCostFlow()
         network.add_arcs_with_capacity_and_unit_cost(
             self.job, n + self.place, np.ones(whole.size, dtype=np.int64), whole
         )
@@ -315,8 +317,9 @@ def _near(kind: Ints, q: Ints) -> _Arc:
     return _joined([_Arc(job, kind, np.maximum(q + step, 1)) for step in (-1, 0, 1)])
 
 
-def _grid(rows: Ints, kind: int, q: Ints) -> _Arc:
-    job = np.repeat(rows, q.size)
+def _grid(rows: Ints, kind: int, depth: int) -> _Arc:
+    job = np.repeat(rows, depth)
+    q: Ints = np.arange(1, depth + 1, dtype=np.int64)
     return _Arc(job, np.full(job.size, kind), np.tile(q, rows.size))
 
 

@@ -51,7 +51,8 @@ class Users:
         """Add up the jobs of every tenant."""
         round_ = sharers.round_
         tenant, of_job = np.unique(round_.jobs.tenant[sharers.rows], return_inverse=True)
-        most = np.bincount(of_job, weights=sharers.gang, minlength=tenant.size)
+        most = np.zeros(tenant.size)
+        np.add.at(most, of_job, sharers.gang)
         relative = sharers.speed / sharers.speed.max(axis=1, keepdims=True)
         speed = np.zeros((tenant.size, sharers.capacity.size))
         np.add.at(speed, of_job, sharers.gang[:, None] * relative)
@@ -103,7 +104,8 @@ class GandivaFair:
 
     def compile(self, round_: TrainingRound, memory: Any, budget: Budget) -> TimeShareProgram:
         """Find who shares, and what each received."""
-        return TimeShareProgram.of(self, round_, memory)
+        sharing: Any = self  # type checkers take a ClassVar for no property
+        return TimeShareProgram.of(sharing, round_, memory)
 
     def remember(
         self, memory: Any, round_: TrainingRound, decision: Decision, outcome: Outcome

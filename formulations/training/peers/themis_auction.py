@@ -45,8 +45,8 @@ class Bids:
 
     def without(self, agent: int) -> Bids:
         """Leave an agent out."""
-        keep = np.arange(self.gain.shape[0]) != agent
-        return Bids(self.gain[keep], self.gpus[keep], self.kind, self.free)
+        gain, gpus = np.delete(self.gain, agent, axis=0), np.delete(self.gpus, agent, axis=0)
+        return Bids(gain, gpus, self.kind, self.free)
 
     @property
     def choice(self) -> Choice:
@@ -57,7 +57,7 @@ class Bids:
             amount=self.gpus.astype(np.float64),
             resource=self.kind,
             capacity=self.free.astype(np.float64),
-            count=np.ones(self.gain.shape[0], dtype=np.int64),
+            count=np.ones(int(self.gain.shape[0]), dtype=np.int64),
         )
 
     def greedy(self) -> Ints:
@@ -121,7 +121,7 @@ def hold(bids: Bids, solver: Solver, budget: Budget) -> Auction:
     budget
         At its end the best so far is given; payments that were not computed are bounded by prices.
     """
-    agents = bids.gain.shape[0]
+    agents = int(bids.gain.shape[0])
     nobody = np.full(agents, -1, dtype=np.int64)
     if not agents or not (bids.gain > 0.0).any():
         return Auction(nobody, np.ones(agents), 0.0, 0.0, "OPTIMAL", True)
