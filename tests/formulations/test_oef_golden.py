@@ -139,6 +139,11 @@ def test_types_that_are_not_full_are_granted_in_the_long_run() -> None:
     assert total.ravel().tolist() == [10.0, 10.0]
 
 
+def test_whole_gpus_go_to_the_first_of_equals() -> None:
+    granted = whole_gpus(np.array([[0.5], [0.5], [1.0]]), np.array([2]))
+    assert granted.ravel().tolist() == [1, 0, 1]
+
+
 def test_whole_gpus_are_taken_back_from_the_last_of_equals() -> None:
     granted = whole_gpus(np.array([[1.25], [1.25], [-0.6]]), np.array([1]))
     assert granted.ravel().tolist() == [1, 0, 0]
