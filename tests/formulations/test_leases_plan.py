@@ -15,7 +15,7 @@ from apportion.formulations.training.leases import (
     plan_leases,
 )
 from apportion.instances import InstanceError
-from apportion.solver import Budget, Solver
+from apportion.solver import Budget, Solver, available_backends
 
 EXACT = Solver(gap=0.0)
 Job = tuple[int, int, int]
@@ -237,6 +237,17 @@ def test_same_plan_again() -> None:
     one, two = planned(jobs, capacity), planned(jobs, capacity)
     assert np.array_equal(one.option, two.option)
     assert np.array_equal(one.lease, two.lease)
+
+
+@pytest.mark.parametrize("backend", ["auto", "highs", "highs-simplex", "cpsat", "scip", "cbc"])
+def test_back_ends_agree(backend: str) -> None:
+    if backend not in ("auto", *available_backends()):
+        pytest.skip(f"{backend} is not installed")
+    jobs, capacity = philly_like(np.random.default_rng(1), 60), np.full(24, 24)
+    capacity[10:14] = 8
+    plan = planned(jobs, capacity, solver=Solver(gap=0.0, backend=backend))
+    assert plan.status == "OPTIMAL"
+    assert plan.value == planned(jobs, capacity).value
 
 
 def test_earlier_goals_are_kept() -> None:

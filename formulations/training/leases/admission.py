@@ -293,10 +293,13 @@ class Admission:
         self._next_key = max(self._next_key, int(key.max(initial=-1)) + 1)
 
     def _keep(self, rows: Bools | Ints) -> None:
+        known = slice(self._count)
         self._fill(
-            *(column[: self._count][rows] for column in (self._gang, self._need, self._due)),
-            self._leases[: self._count][rows],
-            self._key[: self._count][rows],
+            self._gang[known][rows],
+            self._need[known][rows],
+            self._due[known][rows],
+            self._leases[known][rows],
+            self._key[known][rows],
         )
 
     def _checked(self, gang: int, need: int, due: int) -> int:

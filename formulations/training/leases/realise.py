@@ -170,7 +170,7 @@ def walk(columns: LeaseColumns, y: Ints, capacity: Ints, backwards: bool) -> tup
             open_ = open_[number[open_] > 0]
         order = open_[np.lexsort((-gang[open_], laxity[open_]))]
         taken = _taken(gang[order], number[order], int(capacity[lease]))
-        np.add.at(leases, (both[order], lease), taken)
+        np.add.at(leases[:, lease], both[order], taken)
         np.add.at(given, both[order], taken)
     missing = -(-(columns.need * count - given) // columns.need)
     return Realised(count, leases), shed + missing

@@ -155,12 +155,11 @@ def priced(problem: Relaxation, multipliers: Floats) -> Priced:
 
 @dataclass(frozen=True, eq=False)
 class Relaxed:
-    """Outcome of the LP: its point, what it proved, and whether nothing can be feasible."""
+    """Outcome of the LP: the rows it ended with, its point, and what it proved."""
 
     problem: Relaxation
     point: Floats | None
     price: Priced | None
-    infeasible: bool
     time_limited: bool
     backend: str
 
@@ -185,15 +184,18 @@ def solve_relaxed(problem: Relaxation, solver: Solver, budget: Budget) -> Relaxe
             break
         problem = more
     assert answer is not None
-    infeasible = answer.status is Status.INFEASIBLE
-    return Relaxed(problem, point, best, infeasible, answer.time_limited, answer.backend)
+    return Relaxed(problem, point, best, answer.time_limited, answer.backend)
 
 
 def lp_solver(solver: Solver) -> Solver:
-    """Give the solver for LPs: quick, and without a limit on work that is meant for searches."""
-    named = solver.backend != "auto" and BACKENDS[solver.backend].capabilities.continuous
+    """Give the solver for LPs: quick, and without a limit on work that is meant for searches.
+
+    A back end that was asked for by name solves the LP too, if it tells duals.
+    """
+    if solver.backend != "auto" and BACKENDS[solver.backend]().capabilities.duals:
+        return replace(solver, work_limit=None)
     quick = LP_BACKEND if LP_BACKEND in usable_backends() else "auto"
-    return replace(solver, backend=solver.backend if named else quick, work_limit=None)
+    return replace(solver, backend=quick, work_limit=None)
 
 
 @dataclass(frozen=True, eq=False)
