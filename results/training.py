@@ -17,7 +17,7 @@ from apportion.results.per_job import JobOutcomes, job_outcomes
 from apportion.results.tenant_throughput import tenant_throughput
 from apportion.results.utilisation import CAUSES, IDLE, utilisation
 
-_ASTRAEA = "Astraea (TPDS 2022); see LTGF of tenants and jobs"
+_ASTRAEA = "Astraea (TPDS 2022); averages our own"
 _FFT = "FFT (ICS 2025)"
 _OEF = "OEF (Middleware 2024); Jain, Chiu and Hawe (1984)"
 _RECORDS = "records of the executor"

@@ -16,6 +16,7 @@ from apportion.formulations.training.plain import PlainProgram
 from apportion.instances import Decision
 from apportion.instances.training import Shares
 from apportion.results import PROPERTIES
+from apportion.testing import random_round
 
 Command = Callable[..., Any]
 
@@ -195,6 +196,18 @@ def test_shares_of_a_strange_kind(two: ap.TrainingRound) -> None:
 
     with pytest.raises(ap.InstanceError, match="shares are a dict"):
         ap.audit(two, Strange())
+
+
+@pytest.mark.parametrize("policy", ["fft", "srtf", "fifo"])
+def test_random_rounds(policy: str) -> None:
+    """Running jobs, jobs that may not be stopped, jobs that fit nowhere: always an audit."""
+    for seed in range(10):
+        round_ = random_round(np.random.default_rng(seed), jobs=6, types=3)
+        got = ap.audit(round_, policy, probe=[3.0])
+        assert got["within-capacity"].holds is not False
+        assert got["pareto-efficiency"].holds is not None or not got.utility
+        json.dumps(got.to_dict(), allow_nan=False)
+        got.table().to_text(width=80)
 
 
 @pytest.mark.parametrize("policy", ["fft", "srtf", "fifo"])

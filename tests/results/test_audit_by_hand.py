@@ -299,6 +299,21 @@ def test_executed_leases(three_jobs: Run) -> None:
         users_of_run(three_jobs, 5.0, 5.0)
 
 
+def test_nodes_out_of_service_are_not_there_to_share(build_run: Callable[..., Run]) -> None:
+    # 1 fast GPU of 2 is down in [0, 100), both in [100, 200): of [50, 150) it is 50 + 100 GPU s
+    run = build_run(
+        gpus={"slow": 2, "fast": 2},
+        jobs={"id": ["A"], "gang": [1], "work": [9.0], "throughput_per_s": [[1.0, 2.0]]},
+        first_start_s=[-1.0],
+        finish_s=[-1.0],
+        intervals=[
+            (0.0, 100.0, "HEURISTIC", np.nan, {"down": [0, 100]}),
+            (100.0, 200.0, "HEURISTIC", np.nan, {"down": [0, 200]}),
+        ],
+    )
+    assert users_of_run(run, 50.0, 150.0).capacity == pytest.approx([2, 2 - 1.5])
+
+
 def test_nobody(build_run: Callable[..., Run]) -> None:
     empty = TrainingRound(
         cluster=Cluster.uniform({"t1": 1}),
@@ -346,6 +361,29 @@ def test_lies_under_the_non_cooperative_rule() -> None:
     assert over.holds is True
     # scaling all speeds changes nothing in a rule on speed-ups: that is the best lie
     assert over.margin == pytest.approx(0.0)
+
+
+def test_what_a_liar_shares_with_others_cannot_be_told() -> None:
+    def merged(round_: TrainingRound) -> Any:
+        both = share([[1, 1]], of_job=[0, 0])
+        return users_of_shares(round_, both, Allocation.empty(), capped=False)
+
+    got = truthfulness(_non_cooperative(O1), O1, merged, [2.0])
+    assert (got.holds, got.margin) == (None, None)
+    assert "4 lies tried" in got.words
+
+    def split(round_: TrainingRound) -> Any:
+        # whoever lies, j2 has the fast GPU
+        parts = share([[1, 0], [0, 1]], of_job=[0, 1])
+        return users_of_shares(round_, parts, Allocation.empty(), capped=False)
+
+    got = truthfulness(_non_cooperative(O1), O1, split, [2.0])
+    assert (got.worst, got.margin) == (("u2",), pytest.approx(-(3 - 9 / 5)))
+
+    def leases(round_: TrainingRound) -> Any:
+        return users_of_leases(round_, Allocation.empty())
+
+    assert truthfulness(_non_cooperative(O1), O1, leases, [2.0]).holds is None
 
 
 def test_lies_need_time_and_something_to_lie_about() -> None:
