@@ -143,7 +143,9 @@ def offer_of(case: Case) -> np.ndarray:
                 if case.w[u, j] > 0
                 and (
                     part[u].sum() < d[u] * (1 - 1e-12)
-                    or any(part[u, i] > 0 and case.w[u, i] < case.w[u, j] for i in range(k))
+                    or any(
+                        part[u, i] > 0 and (-case.w[u, i], i) > (-case.w[u, j], j) for i in range(k)
+                    )
                 )
             )
             if left > 1e-9 * case.m[j] and takers:
@@ -211,6 +213,18 @@ def test_cooperative_optimum_and_envy(seed: int) -> None:
                 assert usable_worth(case.w[user], y[other], d[user])[0] <= mine + slack
         fair = usable_worth(case.w[user], case.m / case.pi.sum(), d[user])[0]
         assert mine >= fair - slack
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fair_shares_keep_every_rule(seed: int) -> None:
+    """Equally fast types and weights far apart included: they are the answer when time is short."""
+    case = draw(seed)
+    rng = np.random.default_rng([12, seed])
+    far = Case(case.w, case.pi * 10.0 ** rng.integers(-6, 7, case.pi.size), case.cap, case.m)
+    for one in (case, far):
+        whole = merged(*one.problem)
+        keeps_rules(one, whole.gpus(whole.envy.fair))
+        assert whole.envy.worst(whole.envy.fair) <= 1e-9
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -146,6 +146,24 @@ def test_pinned_leases_are_left_alone_and_only_the_rest_is_shared() -> None:
         assert decision.shares.gpus.sum(axis=0).tolist() == pytest.approx([2.0, 0.0])
 
 
+@pytest.mark.parametrize("policy", BOTH, ids=lambda policy: policy.name)
+@pytest.mark.parametrize("seed", range(8))
+def test_numbers_of_all_sizes(policy: Any, seed: int) -> None:
+    """Speeds and weights far apart: a valid answer, fair by its own words, and a usable memory."""
+    rng = np.random.default_rng([11, seed])
+    n = 6
+    speed = 10.0 ** rng.uniform(-12, 12, (n, 3))
+    round_ = round_of(
+        speed, rng.choice([1, 2], n), [3, 2, 4], weight=10.0 ** rng.uniform(-9, 9, n)
+    )  # fmt: skip
+    _, _, memory = follow(policy, round_, 2)
+    decision = decide(policy, round_, memory)
+    assert decision.bound >= decision.objective
+    assert (decision.shares.gpus.sum(axis=0) <= np.array([3, 2, 4]) * (1 + 1e-6)).all()
+    if decision.status == "OPTIMAL":
+        assert decision.gap <= 1e-9
+
+
 # ------------------------------------------------------------------------------------- rounding
 
 
@@ -230,6 +248,13 @@ def test_work_conservation_can_be_turned_off_and_is_not_charged() -> None:
     assert all(grant.sum() == 2.0 for grant in grants)
     assert decisions[0].shares.gpus.ravel() == pytest.approx([1.5, 1.5])
     assert np.mean(grants, axis=0).ravel() == pytest.approx([1.0, 1.0], abs=0.1)
+
+
+def test_gpus_that_nobody_had_a_claim_to_are_not_charged() -> None:
+    round_ = round_of([[1.0]] * 6, [4, 4, 1, 1, 1, 1], [4], tenant=[0, 0, 1, 1, 1, 1])
+    _, grants, memory = follow(OEFCooperative(), round_, 1)
+    assert grants[0].ravel().tolist() == [0.0, 4.0]
+    assert memory["owed"].ravel() == pytest.approx([2.0, 0.0])
 
 
 def test_who_has_waited_longest_runs_first_and_stays_on_its_type() -> None:

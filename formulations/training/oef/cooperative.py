@@ -25,6 +25,7 @@ from apportion.solver import (
     Classes,
     Model,
     ModelBuilder,
+    ModelError,
     NoSolutionError,
     UncertifiedError,
     identical_rows,
@@ -148,7 +149,7 @@ class _Search:
         """Search until bound and value meet, or the budget ends."""
         try:
             self._run(budget, gap)
-        except (NoSolutionError, UncertifiedError) as error:
+        except (NoSolutionError, UncertifiedError, ModelError) as error:
             # an LP that the clock stopped says so an instant before the budget has ended
             self.time_limited = budget.expired() or _STOPPED in str(error)
             self.note = "" if self.time_limited else f"the search ended early: {error}"

@@ -156,10 +156,16 @@ def fair_offer(speed: Floats, weight: Floats, cap: Floats, capacity: Floats) -> 
 
 
 def _takes_more(speed: Floats, taken: Floats, cap: Floats) -> Bools:
-    """Who would take more of a type: room under the cap, or slower GPUs to give back."""
+    """Who would take more of a type: room under the cap, or GPUs to give back for it.
+
+    Those are slower ones, and equally fast ones of a higher type, which come last when a user fills
+    its cap.
+    """
     has_room = taken.sum(axis=1) < cap * (1.0 - TOUCHES)
-    slowest = np.where(taken > 0.0, speed, np.inf).min(axis=1)
-    return (speed > 0.0) & (has_room[:, None] | (speed > slowest[:, None]))
+    order = np.argsort(-speed, axis=1, kind="stable")
+    rank = np.argsort(order, axis=1, kind="stable")
+    last = np.where(taken > 0.0, rank, -1).max(axis=1)
+    return (speed > 0.0) & (has_room[:, None] | (rank < last[:, None]))
 
 
 def _price_of_cap(speed: Floats, offer: Floats, cap: Floats) -> Floats:

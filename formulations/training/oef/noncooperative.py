@@ -12,6 +12,7 @@ from apportion.solver import (
     Budget,
     Model,
     ModelBuilder,
+    ModelError,
     NoSolutionError,
     Sharing,
     UncertifiedError,
@@ -134,14 +135,16 @@ def noncooperative(
         found = water_filling(sharing, budget=budget)
     except NoSolutionError:
         return Found(split, least, most, proved=False, time_limited=True)
-    except UncertifiedError as error:
+    except (UncertifiedError, ModelError) as error:
         if budget.expired():
             return Found(split, least, most, proved=False, time_limited=True)
         note = f"the equal split stands in: {error}"
         return Found(split, least, most, proved=False, note=note)
     gpus = np.maximum(found.x, 0.0) * (gang * unit)[:, None]
     level = float(levels(speed, weight, gpus).min())
-    return Found(gpus, level, float(found.levels.min()) * unit / float(weight.mean()), proved=True)
+    # proved by the water-filling, but for the last digits of this sum
+    bound = max(level, float(found.levels.min()) * unit / float(weight.mean()))
+    return Found(gpus, level, bound, proved=True)
 
 
 def noncooperative_model(

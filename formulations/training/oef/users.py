@@ -47,6 +47,11 @@ class Users:
         return int(self.weight.size)
 
 
+MOST_RATIO = 1e9
+"""A type that is faster than the slowest one by more counts as this much faster: solvers could not
+tell the slow one's speed from zero."""
+
+
 def usable(round_: TrainingRound, held: Pinned) -> Bools:
     """Types on which each open job's gang fits what pinned leases leave, shape (n, k)."""
     fits = round_.jobs.gang[:, None] <= held.free[None, :]
@@ -65,9 +70,12 @@ def relative_speeds(throughput_per_s: Floats, able: Bools) -> Floats:
     """
     slowest = np.where(able, throughput_per_s, np.inf).min(axis=1, initial=np.inf)
     runs = np.isfinite(slowest)[:, None]
-    ratio = np.divide(
-        throughput_per_s, slowest[:, None], out=np.zeros_like(throughput_per_s), where=able & runs
-    )
+    with np.errstate(over="ignore"):
+        ratio = np.divide(
+            throughput_per_s, slowest[:, None], out=np.zeros_like(throughput_per_s),
+            where=able & runs,
+        )  # fmt: skip
+    ratio = np.minimum(ratio, MOST_RATIO)
     # a ratio is 1 at least, so that this many digits behind the first are significant ones
     size = 10.0 ** np.floor(np.log10(np.maximum(ratio, 1.0)))
     return np.round(ratio / size, DIGITS - 1) * size
