@@ -191,6 +191,12 @@ def users_of_shares(
     most = np.full(shares.user.size, np.inf)
     if capped or shares.whole_gang:
         most = np.bincount(shares.of_job[part], weights=gang[part], minlength=most.size)
+    jobs = round_.jobs
+    kept = jobs.running & (
+        ~jobs.preemptible | (jobs.guaranteed & (jobs.lease_end_s > round_.now_s))
+    )
+    if (kept & part).any():
+        notes += ("leases that may not be stopped are judged as if they could",)
     others = ~part[allocation.job]
     taken = sum_by(allocation.gpu_type[others], allocation.gpus[others].astype(np.float64), k)
     return AuditedUsers(

@@ -99,7 +99,7 @@ def _due_to_jobs(
     rank = np.empty(load.size, dtype=np.int64)
     rank[ascending] = np.arange(load.size)
     cut = np.searchsorted(load[ascending], own / most, side="right").astype(np.int64)
-    per_weight = np.divide(length, load, out=np.zeros(load.size), where=load > 0)
+    per_weight = length / load
     table = np.stack((length, per_weight))
     low = sums_below(rank, table, first, stop, cut)
     whole = np.concatenate(([0.0], np.cumsum(per_weight)))
@@ -125,13 +125,11 @@ def _stretches(
     times = np.concatenate((start_s[rows], end_s[rows]))
     owner = np.concatenate((tenant[rows], tenant[rows]))
     steps = np.concatenate((weight[rows], -weight[rows]))
-    count = np.concatenate((np.ones(m, dtype=np.int64), -np.ones(m, dtype=np.int64)))
     order = np.lexsort((times, owner))
     place = np.empty(2 * m, dtype=np.int64)
     place[order] = np.arange(2 * m)
-    # a tenant's last job leaves no weight: between tenants, and in pauses, rounding does
+    # in pauses, which no lifetime covers, the sum is 0 or what rounding leaves of it
     load = np.maximum(np.cumsum(steps[order]), weight[rows].min(initial=np.inf))
-    load[np.cumsum(count[order]) == 0] = 0.0
     length = np.zeros(2 * m)
     length[:-1] = np.where(np.diff(owner[order]) == 0, np.diff(times[order]), 0.0)
     return length, load, place[:m], place[m:]

@@ -252,6 +252,33 @@ def test_planned_finish() -> None:
     assert rho == pytest.approx([(40 + 40 / 1.5) / (100 / 1.5), (40 + 50) / 50])
 
 
+def test_jobs_of_one_user_split_what_it_has() -> None:
+    # gangs 1 and 3 of one user with 2 GPUs: 1/2 and 3/2, half of the time each; j3 has 2 of 2
+    round_ = make_round([[1.0], [3.0], [2.0]], [4], gang=[1, 3, 2])
+    users = users_of_shares(round_, share([[2], [2]], of_job=[0, 0, 1]), Allocation.empty())
+    rho = finish_time_ratio(users, round_, np.arange(3))
+    # alone with a third of 4 GPUs: all of the time, 4/9 and 2/3 of it
+    assert rho == pytest.approx([2 * 1, 2 * 4 / 9, 1 * 2 / 3])
+
+
+def test_an_equal_part_is_no_more_than_all_of_the_time() -> None:
+    # alone, a gang of 1 on 2 slow and 2 fast GPUs: half of its time on each, 3/2; planned 2
+    alone = make_round([[1, 2]], [2, 2])
+    users = users_of_shares(alone, share([[0, 1]]), Allocation.empty())
+    assert finish_time_ratio(users, alone, np.arange(1)) == pytest.approx([3 / 4])
+
+
+def test_leases_that_go_on_are_told() -> None:
+    held: dict[str, Any] = {
+        "running": [True, False], "preemptible": [False, True], "previous_type": [1, -1],
+        "held_gpus": [1, 0], "lease_start_s": [0.0, -1.0], "first_start_s": [0.0, -1.0],
+    }  # fmt: skip
+    round_ = make_round([[1, 2], [1, 3]], [1, 1], **held)
+    got = found(round_, share([[0, 1], [1, 0]]))
+    assert got.notes == ("leases that may not be stopped are judged as if they could",)
+    assert found(O1, share([[0, 1], [1, 0]])).notes == ()
+
+
 def test_planned_finish_without_gpus() -> None:
     got = found(O1, share([[1, 1], [0, 0]]))["finish-time-fairness"]
     assert (got.holds, got.worst, got.margin) == (False, ("j2",), None)

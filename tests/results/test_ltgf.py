@@ -200,6 +200,9 @@ def test_quotas() -> None:
     third = Tenants(np.array(["a", "b", "c"]), np.full(3, 0.1), np.full(3, np.inf))
     assert quotas(third, 3).tolist() == [1, 1, 1]
     assert quotas(third, 2).tolist() == [0, 0, 0]
+    # three quarters of 4 are 3, though 0.3 / (0.1 + 0.3) is a little less in floats
+    parts = Tenants(np.array(["a", "b"]), np.array([0.1, 0.3]), np.full(2, np.inf))
+    assert quotas(parts, 4).tolist() == [1, 3]
 
 
 def test_tenants_without_a_quota_and_jobs_that_fit_nowhere_are_left_out(build_run: Build) -> None:
