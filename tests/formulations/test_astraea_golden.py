@@ -339,3 +339,33 @@ def test_memory_finds_jobs_by_name_whatever_their_codes() -> None:
 def test_parameters_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InstanceError, match=rf"astraea\.{next(iter(wrong))} = "):
         Astraea(**wrong)
+
+
+def test_waiting_starts_anew_when_a_job_has_run() -> None:
+    """The first ran to the end of the interval; the second has waited since it arrived."""
+    round_ = build([2, 2], [0, 0], 8, 1.0, now=600.0, arrival_s=[0.0, 300.0])
+    memory = after(Astraea(), round_, served(round_, [600.0, 0.0], 900.0))
+    assert memory["last_run_s"].tolist() == [900.0, 300.0]
+    later = build([2, 2], [0, 0], 8, 1.0, now=900.0, arrival_s=[0.0, 300.0])
+    again = after(Astraea(), later, served(later, [0.0, 0.0], 1200.0), memory)
+    assert again["last_run_s"].tolist() == [900.0, 300.0]
+
+
+def test_a_larger_job_that_waits_does_not_hold_back_a_smaller_one() -> None:
+    """4 GPUs, quotas 2 and 2. The second tenant, served less, takes 3; of the first tenant's jobs
+    the larger one is served less, and only the smaller one fits beside: ratios 1 and 3 leases."""
+    round_ = build([4, 1, 3], [0, 0, 1], 4, 1.0, 1.0)
+    memory = GOOD | {
+        "id": round_.jobs.id, "code": round_.jobs.code, "desired_gpu_s": np.full(3, 900.0),
+        "executed_gpu_s": np.array([90.0, 450.0, 0.0]), "last_run_s": np.zeros(3),
+        "tenant": np.array(["t0", "t1"]),
+    }  # fmt: skip
+    memory |= {
+        field: np.zeros((2, 24))
+        for field in ("served_gpu_s", "tenant_desired_gpu_s", "entitled_gpu_s")
+    }
+    policy = Astraea(method="milp", lease_s=900.0)
+    decision = policy.compile(round_, memory, Budget.of(None)).solve(Solver(), Budget.of(None))
+    assert decision.allocation.job.tolist() == [1, 2]
+    assert decision.objective == pytest.approx(1 / 2)
+    assert decision.status == "OPTIMAL"

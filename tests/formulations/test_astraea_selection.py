@@ -42,16 +42,20 @@ class Case:
         return program.solve(Solver(gap=0.0), Budget.of(None))
 
 
-def draw(seed: int, *, jobs: int = 9, types: int = 1, **options: Any) -> Case:
+def draw(
+    seed: int, *, jobs: int = 9, types: int = 1, crowded: bool = False, **options: Any
+) -> Case:
+    """Draw a case; ``crowded``: all jobs wait, and one or two tenants own many of them."""
     rng = np.random.default_rng(seed)
     n, u = int(rng.integers(1, jobs + 1)), int(rng.integers(1, 5))
+    n, u = (jobs, (u + 1) // 2) if crowded else (n, u)
     gpus = rng.integers(2, 12 // types + 2, types)
     gang = rng.choice([1, 1, 2, 3, 4], n)
     rates = rng.choice([1.0, 2.0, 3.0], (n, types)) * (rng.random((n, types)) > 0.15)
     kinds, free = np.full(n, -1), gpus.copy()
     for j in range(n):
         kind = int(rng.integers(types))
-        if rng.random() < 0.45 and rates[j, kind] > 0 and gang[j] <= free[kind]:
+        if rng.random() < 0.45 * (not crowded) and rates[j, kind] > 0 and gang[j] <= free[kind]:
             kinds[j] = kind
             free[kind] -= gang[j]
     on = kinds >= 0
@@ -82,7 +86,7 @@ def draw(seed: int, *, jobs: int = 9, types: int = 1, **options: Any) -> Case:
         "id": round_.jobs.id, "code": round_.jobs.code,
         "executed_gpu_s": np.where(ran, rng.choice([0.0, 900.0, 1800.0, 5400.0], n), 0.0),
         "desired_gpu_s": rng.choice([900.0, 1800.0, 3600.0], n),
-        "last_run_s": np.where(on, NOW, NOW - rng.choice([60.0, 3000.0, 22_000.0], n)),
+        "last_run_s": np.where(on, NOW, NOW - rng.choice([60.0, 3000.0, 22_000.0][: 2 if crowded else 3], n)),
         "tenant": round_.tenants.id,
         "served_gpu_s": rng.choice([0.0, 900.0, 1800.0, 3600.0], (u, 24)),
         "tenant_desired_gpu_s": np.full((u, 24), 3600.0),
@@ -332,10 +336,11 @@ def test_cases_reach_every_rule() -> None:
     assert min(seen.values()) >= 2, seen
 
 
+@pytest.mark.parametrize("crowded", [False, True])
 @pytest.mark.parametrize("types", [1, 2])
 @pytest.mark.parametrize("seed", CASES)
-def test_optimum_equals_every_choice(seed: int, types: int) -> None:
-    case = draw(seed, jobs=9 if types == 1 else 6, types=types, method="milp")
+def test_optimum_equals_every_choice(seed: int, types: int, crowded: bool) -> None:
+    case = draw(seed, jobs=9 if types == 1 else 6, types=types, crowded=crowded, method="milp")
     decision, naive = case.decide(), Naive(case)
     assert decision.status == "OPTIMAL"
     assert not check(case.round_, decision.allocation)
