@@ -255,6 +255,75 @@ def test_the_sample_gives_the_same_optimum_and_bound(
     assert proved.status is Status.OPTIMAL
 
 
+KINDS = ("full", "do not pack", "equal costs", "tiny", "side row")
+AGREED = 200
+
+
+def drawn_as(kind: str, rng: np.random.Generator) -> Choice:
+    """Gangs on types: all GPUs used; even gangs on odd numbers of GPUs; ties; few; or a total."""
+    n = int(rng.integers(1, 6)) if kind == "tiny" else int(rng.integers(10, 60))
+    k = int(rng.integers(1, 5))
+    sizes = [2.0, 4.0, 8.0] if kind == "do not pack" else [1.0, 2.0, 4.0, 8.0]
+    gang = rng.choice(sizes, n)
+    cost = gang[:, None] * rng.lognormal(1.0, 1.0, (n, 1)) / rng.uniform(0.5, 3.0, (n, k))
+    if kind == "equal costs":
+        cost = np.broadcast_to(gang[:, None] * float(rng.integers(1, 4)), (n, k)).copy()
+    capacity = np.floor(rng.dirichlet(np.ones(k)) * gang.sum() * 0.6) + 1.0
+    total: float | None = float(capacity.sum())
+    if kind == "do not pack":
+        capacity += (capacity + 1.0) % 2.0
+        total = float(np.floor(rng.uniform(0.5, 1.0) * (capacity - 1.0).sum()))
+    elif kind == "side row":
+        total = float(np.floor(rng.uniform(0.2, 0.9) * capacity.sum()))
+    elif kind == "tiny" and rng.random() < 0.5:
+        cost, total = -cost, None
+    amount = np.broadcast_to(gang[:, None], (n, k))
+    return Choice(cost, amount, np.arange(k), capacity, np.ones(n, dtype=np.int64), total)
+
+
+def by_highs(choice: Choice) -> float | None:
+    """The same MILP at gap 0 by HiGHS, equations where all capacities are used; None if none."""
+    groups, options = np.nonzero(choice.allowed)
+    amount = choice.amount[groups, options]
+    builder = ModelBuilder("plain")
+    x = builder.columns("x", groups.size, upper=choice.count[groups], integer=True)
+    builder.rows("pick", choice.count.size, row=groups, column=x, value=1.0, upper=choice.count)
+    builder.rows(
+        "capacity", choice.capacity.size, row=choice.resource[options], column=x, value=amount,
+        lower=choice.capacity if choice.full else -np.inf, upper=choice.capacity,
+    )  # fmt: skip
+    if choice.total is not None and not choice.full:
+        builder.rows("total", 1, row=0, column=x, value=amount, lower=choice.total)
+    builder.objective("cost", column=x, value=choice.cost[groups, options])
+    answer = Solver(gap=0.0, backend="highs").solve(builder.build(), budget=FOREVER)
+    assert answer.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    return answer.objective if answer.point is not None else None
+
+
+@pytest.mark.parametrize("seed", [*seeds(SOME), *range(SOME, AGREED)])
+def test_agreement_with_highs_at_gap_zero(seed: int) -> None:
+    choice = drawn_as(KINDS[seed % len(KINDS)], np.random.default_rng([77, seed]))
+    answer, least = solve_choice(choice, EXACT, budget=FOREVER), by_highs(choice)
+    if least is None:
+        assert answer.status is Status.INFEASIBLE
+        return
+    assert answer.status is Status.OPTIMAL
+    check_plan(choice, answer)
+    assert answer.objective == pytest.approx(least, rel=1e-9, abs=1e-9)
+    assert answer.bound == pytest.approx(least, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.quick
+def test_a_wide_core_says_so_and_hands_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    choice = larger(np.random.default_rng(2), equations=True, groups=60)
+    monkeypatch.setattr(choice_search, "WIDE_CORE", -100)
+    answer = solve_choice(choice, EXACT, budget=FOREVER)
+    assert answer.status is Status.OPTIMAL
+    assert answer.stages[-1].name == "milp"
+    assert answer.stages[-1].note.startswith("the core is wide (")
+    assert answer.objective == pytest.approx(by_highs(choice), rel=1e-9)
+
+
 def equal_jobs(n: int, gang: float, gpus: float, *, cost: float, total: float | None) -> Choice:
     table = np.full((n, 1), cost)
     return Choice(
