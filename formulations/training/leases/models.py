@@ -29,6 +29,7 @@ def class_model(
     order: tuple[Goal, ...] = ("value",),
     sigma: Sigma = 0,
     fixed: Ints | None = None,
+    within: tuple[Ints, Ints, Ints] | None = None,
 ) -> Model:
     """Count jobs of each class: who is admitted, and how many run in each lease.
 
@@ -45,18 +46,18 @@ def class_model(
         1 or -1: the GPUs in use in lease 0 are the last goal, to be many or few.
     fixed
         Jobs of each column that are in the plan, shape (columns,); None to choose.
+    within
+        Least and most of each column, shape (columns,), and least of each group of options of a
+        class, shape (groups,); by default what jobs there are and which must be in.
     """
     builder = ModelBuilder("leases")
     column, time = _slots(classes)
-    low = 0 if fixed is None else fixed
-    y = builder.columns(
-        "admitted", classes.column_count, lower=low, integer=True,
-        upper=classes.limit if fixed is None else fixed,
-    )  # fmt: skip
+    low, high, least = _open_to_all(classes) if within is None else within
+    if fixed is not None:
+        low = high = fixed
+    y = builder.columns("admitted", classes.column_count, lower=low, upper=high, integer=True)
     room = classes.capacity[time] // classes.gang[column]
-    x = builder.columns(
-        "running", column.size, upper=np.minimum(classes.limit[column], room), integer=True
-    )
+    x = builder.columns("running", column.size, upper=np.minimum(high[column], room), integer=True)
     all_columns = np.arange(classes.column_count)
     builder.rows(
         "whole", classes.column_count, lower=0.0, upper=0.0,
@@ -73,7 +74,7 @@ def class_model(
     )  # fmt: skip
     builder.rows(
         "one_option", classes.starts.size, row=classes.group, column=y, value=1.0,
-        lower=np.where(classes.keep, classes.count, 0)[classes.of_class[classes.starts]],
+        lower=least,
         upper=classes.limit[classes.starts],
     )  # fmt: skip
     builder.rows(
@@ -89,6 +90,11 @@ def class_model(
             "first lease", column=x[early], value=classes.gang[column[early]], maximise=sigma > 0
         )
     return builder.build()
+
+
+def _open_to_all(classes: LeaseClasses) -> tuple[Ints, Ints, Ints]:
+    least = np.where(classes.keep, classes.count, 0)[classes.of_class[classes.starts]]
+    return np.zeros_like(classes.limit), classes.limit, least
 
 
 def job_model(

@@ -21,7 +21,6 @@ from apportion.formulations.training.leases.realise import Realised
 from apportion.formulations.training.leases.search import (
     Search,
     filled,
-    gap_between,
     lease_columns,
 )
 from apportion.instances import InstanceError, Stage
@@ -230,12 +229,13 @@ def _finished(
         raise AssertionError(f"plan of leases: {faults[0]}")
     values = tuple(float(plan.y @ search.weight) for search in searches)
     bounds = tuple(search.bound for search in searches)
-    known = [gap_between(v, b) for v, b in zip(values, bounds, strict=True) if b is not None]
+    gaps = [search.gap_to(value) for search, value in zip(searches, values, strict=True)]
+    known = [gap for gap in gaps if gap is not None]
     if stages:
         stages[-1] = replace(stages[-1], answered=True)
     return LeasePlan(
         option, offsets, lease, float(plan.y @ classes.value), int(plan.y.sum()), values, bounds,
-        max(known) if len(known) == len(bounds) else None, "OPTIMAL" if proved else "FEASIBLE",
+        max(known) if len(known) == len(gaps) else None, "OPTIMAL" if proved else "FEASIBLE",
         plan.use(classes.gang), first_bound, tuple(stages), limited,
     )  # fmt: skip
 

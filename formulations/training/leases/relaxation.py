@@ -170,7 +170,7 @@ def solve_relaxed(problem: Relaxation, solver: Solver, budget: Budget) -> Relaxe
     point: Floats | None = None
     answer: Solution | None = None
     for _ in range(MOST_SETS):
-        model = _model(problem, *_bounds(problem, None, 0.0), relaxed=True)
+        model = _model(problem, *core_bounds(problem, None, 0.0), relaxed=True)
         answer = lp_solver(solver).solve(model, budget=budget)
         if answer.point is None or answer.duals is None:
             break
@@ -224,7 +224,7 @@ def solve_core(
         Back end and limits.
     """
     price = priced(problem, price.multipliers)
-    low, high, least = _bounds(problem, price, target)
+    low, high, least = core_bounds(problem, price, target)
     open_columns = int((high > low).sum())
     below = problem.rounded(target) if problem.step == 0.0 else target - problem.step
     if (low > high).any():
@@ -246,8 +246,18 @@ def _with_fixed(low: Ints, high: Ints, point: Floats) -> Ints:
     return y
 
 
-def _bounds(problem: Relaxation, price: Priced | None, target: float) -> tuple[Ints, Ints, Ints]:
-    """Least and most of each column, and least of each group, in plans from a target on."""
+def core_bounds(
+    problem: Relaxation, price: Priced | None, target: float
+) -> tuple[Ints, Ints, Ints]:
+    """Give the least and most of each column, and the least of each group, from a target on.
+
+    Every plan worth the target or more keeps within; without prices they are the bounds of all
+    plans. A least above its most says that there is no such plan.
+
+    Returns
+    -------
+    Shapes (columns,), (columns,) and (groups,).
+    """
     classes = problem.classes
     count = classes.limit[classes.starts]
     must = classes.keep[classes.of_class[classes.starts]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -23,13 +24,14 @@ from apportion.formulations.training.leases.realise import (
 from apportion.formulations.training.leases.relaxation import (
     Priced,
     Relaxation,
+    core_bounds,
     priced,
     solve_core,
     solve_relaxed,
 )
 from apportion.instances import Stage
 from apportion.instances.columns import Floats, Ints
-from apportion.solver import Budget, Model, Solver
+from apportion.solver import Budget, Model, Solver, Status
 
 HEADROOM = 16
 """Gangs that must fit a lease for packing to lose nothing as a rule; below, the exact model is
@@ -44,11 +46,14 @@ MOST_SLOTS_CROWDED = 60_000
 SLACKS = (0.0, 2.0, 8.0, 32.0, 128.0)
 """Distances of a core's target from the bound, in steps of value: optima are mostly 0 to 2 below."""
 
-SPARED = (1, 2, 4, 8)
-"""GPUs taken from every row so that packing succeeds, in units of the largest gang."""
+SPARED = (1, 2, 4, 8, 16)
+"""GPUs taken from every row so that packing succeeds, in units of the gangs' common divisor."""
 
 SAME = 1e-9
 """Relative difference up to which two sums of values are the same."""
+
+INEXACT = 1e-6
+"""The same for bounds of sums that are no whole numbers: LP codes stop at duals 1e-7 off."""
 
 
 @dataclass(eq=False)
@@ -76,6 +81,7 @@ class Search:
     solver: Solver
     budget: Budget
     bound: float | None = None
+    priced: tuple[Relaxation, Priced] | None = None
     time_limited: bool = False
     stages: list[Stage] = field(default_factory=list[Stage])
 
@@ -87,7 +93,22 @@ class Search:
     @property
     def proved(self) -> bool:
         """Whether the bound proves the best plan within the solver's gap."""
-        return self.bound is not None and close(self.value, self.bound, self.solver.gap)
+        return self.within(self.value)
+
+    @cached_property
+    def tolerance(self) -> float:
+        """Relative distance of value and bound up to which they are the same."""
+        weight = self.weight
+        return SAME if bool((weight == np.rint(weight)).all()) else INEXACT
+
+    def gap_to(self, value: float) -> float | None:
+        """Relative gap of a value; None without a bound."""
+        return None if self.bound is None else gap_between(value, self.bound, self.tolerance)
+
+    def within(self, value: float) -> bool:
+        """Whether the bound proves a value within the solver's gap."""
+        gap = self.gap_to(value)
+        return gap is not None and gap <= self.solver.gap
 
     def run(self) -> None:
         """Search until the bound proves the plan, or time or ideas run out."""
@@ -110,10 +131,12 @@ class Search:
             self._told("relaxation", started, relaxed.backend)
             return
         problem, price = relaxed.problem, relaxed.price
+        self.priced = problem, priced(problem, price.multipliers)
         self._lower(problem.rounded(price.bound))
         self._take(rounded_down(problem, price, relaxed.point))
         self._told("relaxation", started, relaxed.backend)
-        for gpus in (0, *(spare * int(self.classes.gang.max()) for spare in SPARED)):
+        unit = int(np.gcd.reduce(self.classes.gang))
+        for gpus in (0, *(spare * unit for spare in SPARED)):
             if self.proved or self._out_of_time():
                 return
             if not self._cores(problem, price, gpus):
@@ -140,7 +163,7 @@ class Search:
                 self._lower(bound)
             value = -np.inf if y is None else float(y @ self.weight)
             done = bound is not None and value >= bound - SAME * max(1.0, abs(value))
-            within = value > self.value and close(value, self.bound, self.solver.gap)
+            within = value > self.value and self.within(value)
             if done or within or self.proved or target <= lowest or self._out_of_time():
                 break
         shed = y is not None and self._take(y)
@@ -189,13 +212,26 @@ class Search:
         most = MOST_SLOTS_CROWDED if crowded else MOST_SLOTS
         if model_size(self.classes) > most or self._out_of_time():
             return
-        started = time.perf_counter()
-        model = with_goal(class_model(self.classes), self.classes, self.weight, self.floors)
+        started, unit = time.perf_counter(), 0.0
+        within, target = None, self.value
+        if self.priced is not None:
+            # plans that are better differ little from what the prices choose
+            unit = self.priced[0].step or SAME * max(1.0, self.value)
+            target = self.value + unit
+            within = core_bounds(self.priced[0], self.priced[1], target)
+            if (within[0] > within[1]).any():
+                self._lower(target - self.priced[0].step)
+                return
+        model = class_model(self.classes, within=within)
+        model = with_goal(model, self.classes, self.weight, self.floors)
         start = class_point(self.classes, self.best.y, self.best.leases)
         answer = self.solver.solve(model, budget=self.budget, warm_start=start)
         self.time_limited |= answer.time_limited
-        if answer.bounds and answer.bounds[-1] is not None:
-            self._lower(answer.bounds[-1])
+        below = self.value if unit == 0.0 or self.priced is None else target - self.priced[0].step
+        if answer.status is Status.INFEASIBLE:
+            self._lower(below)
+        elif answer.bounds and answer.bounds[-1] is not None:
+            self._lower(max(answer.bounds[-1], below))
         if answer.point is not None:
             self._keep(Realised(*read_class_plan(self.classes, answer.point)))
         self._told("class model", started, answer.backend)
@@ -216,22 +252,17 @@ class Search:
                 time.perf_counter() - started,
                 objective=self.value,
                 bound=self.bound,
-                gap=None if self.bound is None else gap_between(self.value, self.bound),
+                gap=self.gap_to(self.value),
                 backend=backend or None,
                 note=note,
             )
         )
 
 
-def gap_between(value: float, bound: float) -> float:
-    """Distance of value and bound, relative to the larger; 0 where they are the same."""
+def gap_between(value: float, bound: float, tolerance: float) -> float:
+    """Distance of value and bound, relative to the larger; 0 where it is within a tolerance."""
     size = max(abs(value), abs(bound))
-    return max(0.0, bound - value) / size if bound - value > SAME * size else 0.0
-
-
-def close(value: float, bound: float | None, gap: float) -> bool:
-    """Whether a bound proves a value within a gap."""
-    return bound is not None and gap_between(value, bound) <= gap
+    return (bound - value) / size if bound - value > tolerance * size else 0.0
 
 
 def priced_bound(problem: Relaxation, price: Priced) -> float:
