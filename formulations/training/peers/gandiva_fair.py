@@ -78,7 +78,8 @@ class GandivaFair:
     trading
         False: proportional shares only.
     recompute_s
-        Least time between two computations of the shares where jobs have come or gone.
+        Least time between two computations of the shares where jobs have come or gone. Each starts
+        the count of what was received anew, so that short times favour small gangs.
     work_conserving
         Whether jobs may run where they were meant to have nothing, rather than leave it idle.
     """
@@ -93,7 +94,7 @@ class GandivaFair:
     )
 
     trading: bool = True
-    recompute_s: float = 0.0
+    recompute_s: float = 1920.0
     work_conserving: bool = True
 
     def __post_init__(self) -> None:
