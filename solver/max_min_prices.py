@@ -33,10 +33,10 @@ MOST_TYPES = 16
 SAMPLE = 4
 """One job in so many gives the first prices, by prices of a sample of their own where many."""
 
-TIES = 256
+TIES = 400
 """Jobs that the first LP keeps for near ties, where these are more than ``TIED_PART`` of them."""
 
-TIED_PART = 0.05
+TIED_PART = 0.08
 """Part of the jobs that the first LP keeps for near ties, else."""
 
 LEAST_CUT = 1e-3
