@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -282,6 +283,17 @@ def test_start_is_never_lost() -> None:
     # a plan of other jobs is not valid, and not used
     other = planned(jobs, capacity // 2, budget=Budget(0.0), start=best)
     assert other.value < best.value
+
+
+def test_start_with_an_option_beyond_the_horizon() -> None:
+    """Two options end at the horizon: a start that names the later one counts as the earlier."""
+    jobs = LeaseJobs.soft([1, 1], [1, 1], [[(2, 5.0), (3, 4.0)], [(1, 1.0)]])
+    start = planned(jobs, [1, 1])
+    later = replace(
+        start, option=np.array([1, -1]), offsets=np.array([0, 1, 1]), lease=np.array([0])
+    )
+    plan = planned(jobs, [1, 1], budget=Budget(0.0), start=later)
+    assert plan.value >= 5.0
 
 
 @pytest.mark.parametrize("limit_s", [0.001, 0.05])

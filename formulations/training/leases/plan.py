@@ -198,8 +198,9 @@ def _started(
     code = classes.of_class * width + classes.option
     job = np.flatnonzero(start.option >= 0)
     wanted = classes.groups.of_row[job] * width + start.option[job]
-    place = np.minimum(np.searchsorted(code, wanted), max(0, code.size - 1))
-    if job.size and (not code.size or (code[place] != wanted).any()):
+    # of options that the horizon makes equal only the first has a column
+    place = np.searchsorted(code, wanted, side="right") - 1
+    if (place < 0).any() or (classes.of_class[place] != classes.groups.of_row[job]).any():
         return None
     column = np.full(len(jobs), -1, dtype=np.int64)
     column[job] = place
