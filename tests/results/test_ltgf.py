@@ -20,7 +20,7 @@ from apportion.results import (
     tenant_ltgf,
     training_metrics,
 )
-from apportion.results.ltgf import quotas
+from apportion.results.ltgf import _quotient, quotas
 from apportion.results.range_sums import sums_below
 
 Build = Callable[..., Run]
@@ -192,6 +192,15 @@ def test_time_in_which_nothing_was_due_is_left_out(build_run: Build) -> None:
     )
 
 
+@pytest.mark.parametrize("growth", [1e-12, 1e-3, 0.09, 0.11, 1.0, 1e3, 1e9])
+def test_quotients_of_linear_functions(growth: float) -> None:
+    # 3 over (2 .. 2 + growth), 5 s long, and the same backwards
+    one = np.ones(1)
+    exact = 15 * math.log1p(growth / 2) / growth
+    for d0, d1 in ((2 * one, (2 + growth) * one), ((2 + growth) * one, 2 * one)):
+        assert _quotient(5 * one, 3 * one, 3 * one, d0, d1) == pytest.approx(exact, rel=1e-12)
+
+
 def test_quotas() -> None:
     tenants = Tenants(
         np.array(["a", "b", "c"]), np.array([2.0, 1.0, 1.0]), np.array([np.inf, np.inf, 7])
@@ -212,7 +221,7 @@ def test_tenants_without_a_quota_and_jobs_that_fit_nowhere_are_left_out(build_ru
     ]  # fmt: skip
     run = World(3, jobs, 10, (1, 1), (2, 0)).run(build_run)
     assert job_ltgf(run) == pytest.approx([1, np.nan, np.nan, 1, np.nan], nan_ok=True)
-    assert list(of_tenants(run)) == ["T1"]
+    assert of_tenants(run) == {"T1": pytest.approx((1, 0))}
 
 
 def test_normalised_throughput(three_jobs: Run) -> None:
