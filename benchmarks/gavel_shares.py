@@ -13,7 +13,7 @@ import argparse
 import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,23 @@ KNOWN_LEVELS = {
     3.0: (0.28000042, 0.29416991),
 }
 """Levels of 1000 jobs certified in rational numbers, by load."""
+
+
+HEADS = {
+    "las": (
+        "| jobs x types | load | gavel-las | ECOS | CLARABEL | level | worst difference |",
+        "| --: | --: | --: | --: | --: | --: | --: |",
+    ),
+    "ftf": (
+        "| jobs x types | load | gavel-ftf | ratio | gap | ECOS | CLARABEL |",
+        "| --: | --: | --: | --: | --: | --: | --: |",
+    ),
+    "levels": (
+        "| jobs x 6, load | CPU s | LPs | levels | off what is known | off by an LP per level"
+        " | what those of a level could still rise by |",
+        "| --: | --: | --: | :-- | --: | --: | --: |",
+    ),
+}
 
 
 def draw(n: int, k: int, seed: int, load: float) -> tuple[Any, Any, Any, np.random.Generator]:
@@ -119,10 +136,9 @@ def cone_problem(x: Any, speed: Any, gang: Any, gpus: Any, ratios: Ratios) -> An
     return cp.Problem(cp.Minimize(cp.max(cp.multiply(1.0 / ratios.isolated_s, late))), rules)
 
 
-def las(short: bool, repeats: int) -> list[str]:
+def las(short: bool, repeats: int) -> Iterator[str]:
     """Max-min of contended rounds beside conic codes on the same LP."""
-    out = ["| jobs x types | load | gavel-las | ECOS | CLARABEL | level | worst difference |",
-           "| --: | --: | --: | --: | --: | --: | --: |"]  # fmt: skip
+    yield from HEADS["las"]
     for n, load in (
         ((1024, 6.0),) if short else ((1024, 6.0), (8192, 3.0), (8192, 6.0), (8192, 12.0))
     ):
@@ -140,18 +156,15 @@ def las(short: bool, repeats: int) -> list[str]:
                 apart = max(apart, abs(value - decision.objective) / decision.objective)
             else:
                 cells[-1] += f" {value}"
-        out.append(
+        yield (
             f"| {n} x 3 | {load:g} | {took:.3f} {decision.status} | {' | '.join(cells)}"
             f" | {decision.objective:.8f} | {apart:.0e} |"
         )
-    return out
 
 
-def ftf(short: bool, repeats: int) -> list[str]:
+def ftf(short: bool, repeats: int) -> Iterator[str]:
     """Finish-time fairness beside the cone form that Gavel's code uses."""
-    out = ["| jobs x types | load | gavel-ftf | ratio | gap | ECOS: CPU s, ratio of its point"
-           " | CLARABEL: the same |",
-           "| --: | --: | --: | --: | --: | --: | --: |"]  # fmt: skip
+    yield from HEADS["ftf"]
     sizes = ((500, 3.0),) if short else tuple(
         (n, load) for n in (1000, 4000) for load in (1.0, 3.0, 10.0, 30.0)
     )  # fmt: skip
@@ -184,18 +197,15 @@ def ftf(short: bool, repeats: int) -> list[str]:
                 cells.append(f"{spent:.2f}, {off:+.0e}")
             else:
                 cells.append(f"{spent:.2f}, {value}")
-        out.append(
+        yield (
             f"| {n} x 6 | {load:g} | {took:.2f} {decision.status} | {decision.objective:.8f}"
             f" | {decision.gap:.0e} | {' | '.join(cells)} |"
         )
-    return out
 
 
-def levels(short: bool, repeats: int) -> list[str]:
+def levels(short: bool, repeats: int) -> Iterator[str]:
     """Water-filling: known levels, and each one by LPs of its own."""
-    out = ["| jobs x 6, load | CPU s | LPs | levels | off what is known | off by an LP per level"
-           " | what those of a level could still rise by |",
-           "| --: | --: | --: | :-- | --: | --: | --: |"]  # fmt: skip
+    yield from HEADS["levels"]
     cases = [(1000, 0.7, False), (1000, 1.0, False), (1000, 3.0, False)]
     if short:
         cases = [(200, 1.0, False), (200, 3.0, True)]
@@ -212,20 +222,20 @@ def levels(short: bool, repeats: int) -> list[str]:
             gpus = np.round(gang.sum() / load * PARTS)
         scale = gang / weight / (speed @ (gpus / gpus.sum())) / gang.mean()
         sharing = Sharing(speed, gang.astype(float), gpus.astype(float), scale)
-        took, filled = median(partial(water_filling, sharing, budget=Budget.of(None)), repeats)
+        fill = partial(water_filling, sharing, budget=Budget.of(None))
+        took, filled = median(fill, repeats if n <= 1000 else 1)
         known = KNOWN_LEVELS.get(load, ()) if n == 1000 and not ties else ()
         off = max(
             (abs(a - b) / b for a, b in zip(filled.bottlenecks, known, strict=False)), default=None
         )
         again = [checked(sharing, filled, level) for level in filled.bottlenecks]
         told = ", ".join(f"{level:.8f}" for level in filled.bottlenecks)
-        out.append(
+        yield (
             f"| {n}, {load:g}{', ties' if ties else ''} | {took:.2f} | {filled.runs}"
             f" | {told}; top {filled.levels.max():.6f}"
             f" | {'' if off is None else f'{off:.0e}'}"
             f" | {max(one for one, _ in again):.0e} | {max(two for _, two in again):.0e} |"
         )
-    return out
 
 
 def checked(sharing: Sharing, filled: Any, level: float) -> tuple[float, float]:
@@ -272,8 +282,9 @@ PARTS_OF = {
             "From columns to leases under `gavel-las`, against the same LP through cvxpy."
             " CPU seconds, medians; in brackets how many times as long."),
     "ftf": ("Finish-time fairness (`gavel-ftf`) beside its cone form", ftf,
-            "The ratio of a conic point is read off after it was scaled into the rules: what is"
-            " shown is by how much it is above ours, or what the code said instead of a point."),
+            "From columns to leases, medians. Conic codes: CPU seconds, once; then by how much the"
+            " ratio of their point, scaled into the rules, is above ours, or what they said instead"
+            " of a point."),
     "levels": ("Water-filling, every level found again", levels,
                "Known: levels of the same rounds certified in rational numbers. `top` is the"
                " largest level of any job. The last two columns are relative."),
@@ -290,8 +301,11 @@ def main() -> None:
     decided(GavelLAS(), round_of(np.ones((2, 1)), np.ones(2, int), [1]))  # imports
     for name in asked.only.split(","):
         title, measure, said = PARTS_OF[name]
-        rows = measure(asked.short, 1 if asked.short else 3)
-        print("\n".join((title, *rows)), flush=True)
+        print(title, flush=True)
+        rows: list[str] = []
+        for row in measure(asked.short, 1 if asked.short else 3):
+            print(row, flush=True)
+            rows.append(row)
         text += [f"## {title}", "", *rows, "", said, ""]
     flag = " --short" if asked.short else ""
     text += [f"Made by `python benchmarks/gavel_shares.py{flag}`."]

@@ -119,8 +119,6 @@ def proved(
 ) -> Fractions:
     """Say of fractions what their bound proves within a gap."""
     apart = gap_of(value, bound)
-    if apart is not None and apart <= ROUNDING:
-        bound = value if apart == 0.0 else bound
     closed = apart is not None and apart <= max(gap, ROUNDING)
     status = Status.OPTIMAL if closed else Status.FEASIBLE
     return Fractions(

@@ -56,12 +56,12 @@ def deadlines_of(sharers: Sharers) -> Deadlines:
     round_, rows = sharers.round_, sharers.rows
     jobs = round_.jobs
     counted = jobs.slo[rows] & (np.diff(jobs.deadline_offsets)[rows] > 0)
+    start, end = jobs.deadline_offsets[rows], jobs.deadline_offsets[rows + 1]
+    passed = np.concatenate(([0], np.cumsum(jobs.deadline_s <= round_.now_s)))
+    following = start + passed[end] - passed[start]
+    ahead = counted & (following < end)
     next_s = np.full(rows.size, -np.inf)
-    starts = jobs.deadline_offsets
-    for at in np.flatnonzero(counted).tolist():
-        own = jobs.deadline_s[starts[rows[at]] : starts[rows[at] + 1]]
-        ahead = own[own > round_.now_s]
-        next_s[at] = ahead[0] if ahead.size else -np.inf
+    next_s[ahead] = jobs.deadline_s[following[ahead]]
     left_s = next_s - round_.now_s
     speed = np.divide(sharers.left, left_s, out=np.zeros(rows.size), where=left_s > 0.0)
     hopeless = counted & ((left_s <= 0.0) | (speed > sharers.speed.max(axis=1, initial=0.0)))
