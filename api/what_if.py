@@ -49,15 +49,6 @@ class WhatIf(Protocol):
         ...
 
 
-@runtime_checkable
-class Worded(Protocol):
-    """A program that says in words what rows of its model demand."""
-
-    def in_words(self, block: str, label: str) -> str:
-        """Say what a row demands; empty for rows that are not the program's own."""
-        ...
-
-
 @dataclass(frozen=True)
 class Change:
     """What a decision changes against the one that was made.

@@ -11,6 +11,7 @@ import numpy as np
 
 from apportion.formulations.training.plain import joined, notes_on_hopeless
 from apportion.formulations.training.time_shares import (
+    NEVER_SERVED,
     Received,
     Sharers,
     carried,
@@ -152,6 +153,13 @@ def fractions_of(model: Model, solution: Solution, jobs: int, types: int) -> Flo
     return out
 
 
+def priorities(x: Floats, received_s: Floats, elapsed_s: float) -> Floats:
+    """Fractions of time meant over fractions received, those never served first, shape (n, k)."""
+    out: Floats = np.asarray(x, dtype=np.float64) * NEVER_SERVED
+    got = np.asarray(received_s, dtype=np.float64)
+    return np.divide(x * elapsed_s, got, out=out, where=got > 0.0)
+
+
 def _codes(block: Block, name: str) -> Any:
     codes = next((axis.codes for axis in block.axes if axis.name == name), None)
     if codes is None:
@@ -201,6 +209,26 @@ class TimeShareProgram:
     def with_model(self, model: Model) -> TimeShareProgram:
         """Solve this model instead: the policy's own with a user's side rules."""
         return replace(self, custom=model)
+
+    def value_of(self, solution: Solution) -> float | None:
+        """Objective of the policy where that of its model is the one of a solution."""
+        if not isinstance(self.policy, Bounding) or not solution.objectives:
+            return None
+        # what is read off a bound is read off a value in the same way
+        at = replace(solution, bounds=solution.objectives)
+        return self.policy.bound_of(self.sharers, at)
+
+    def priority(self, decision: Decision) -> Floats:
+        """Priority of each job on each type by which leases were given, shape (n, k).
+
+        Parameters
+        ----------
+        decision
+            A decision of this program.
+        """
+        carry = decision.carry
+        elapsed_s = max(self.sharers.round_.now_s - carry["since_s"], 0.0) or 1.0
+        return priorities(carry["x"], carry["received_s"], elapsed_s)
 
     def incumbent(self) -> Decision:
         """Go on with the fractions decided last; newcomers have an equal share."""
