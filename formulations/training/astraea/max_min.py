@@ -152,12 +152,16 @@ class MaxMinTick:
         """
         standing, jobs = self.standing, self.standing.round_.jobs
         rows = np.flatnonzero(self.fits.any(axis=1))
-        types = [frozenset(np.flatnonzero(mask).tolist()) for mask in standing.round_.eligible]
-        order = rows[np.lexsort((jobs.code[rows], standing.ltgf[rows], jobs.tenant[rows]))]
+        masks: list[list[bool]] = standing.round_.eligible.tolist()
+        types: list[frozenset[int]] = [
+            frozenset(i for i, able in enumerate(mask) if able) for mask in masks
+        ]
+        keys = (jobs.code[rows], standing.ltgf[rows], jobs.tenant[rows])
+        order: list[int] = rows[np.lexsort(keys)].tolist()
         last: dict[tuple[int, frozenset[int]], list[int]] = {}
         newest: dict[tuple[int, frozenset[int]], list[int]] = {}
         tenant, level = -1, -1.0
-        for job in order.tolist():
+        for job in order:
             if int(jobs.tenant[job]) != tenant:
                 last, newest = {}, {}
             elif float(standing.ltgf[job]) != level:

@@ -15,10 +15,10 @@ from apportion.formulations.training.greedy import NOWHERE
 from apportion.formulations.training.modelled import ModelledDecision
 from apportion.formulations.training.pinned import Pinned
 from apportion.formulations.training.plain import joined, notes_on_hopeless
-from apportion.instances import Budget, Decision, Stage
+from apportion.instances import Decision, Stage
 from apportion.instances.columns import Floats
 from apportion.instances.training import Allocation, TrainingRound
-from apportion.solver import Model, Solution, Solver, Status
+from apportion.solver import Budget, Model, Solution, Solver, Status
 
 Method = Literal["two-phase", "milp"]
 

@@ -183,8 +183,8 @@ def select(standing: Standing, *, block: bool) -> Selected:
     line = standing.line()
     budget = budgets(standing, line)
     turn = _Turn(standing, line, Room(line.score, standing.free), out)
-    order = np.argsort(standing.ratio, kind="stable")
-    for who in order.tolist():
+    order: list[int] = np.argsort(standing.ratio, kind="stable").tolist()
+    for who in order:
         turn.serve(who, budget[who], block)
     return out
 

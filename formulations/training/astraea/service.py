@@ -135,7 +135,9 @@ def remembered(
         jobs.tenant, weights=jobs.gang * wanted_s * had.active, minlength=had.quota.size
     )
     entitled = had.quota * length
-    served = np.bincount(jobs.tenant, weights=outcome.gpu_s, minlength=had.quota.size)
+    served = np.bincount(jobs.tenant, weights=outcome.gpu_s, minlength=had.quota.size).astype(
+        np.float64
+    )
     past = had.window.with_interval(
         outcome.start_s, outcome.end_s, served, np.minimum(asked, entitled), entitled
     )

@@ -50,7 +50,7 @@ class Window:
         """Add the amounts of an interval, spread evenly over it, shape (tenants,) each."""
         slid = self.until(end_s)
         count = self.served_gpu_s.shape[1]
-        edges = (slid.newest + 1 - count + np.arange(count + 1)) * self.bucket_s
+        edges = (slid.newest + 1 - count + np.arange(count + 1, dtype=np.float64)) * self.bucket_s
         overlap = np.minimum(end_s, edges[1:]) - np.maximum(start_s, edges[:-1])
         length = end_s - start_s
         part = np.maximum(overlap, 0.0) / length if length > 0 else np.zeros(count)

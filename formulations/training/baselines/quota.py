@@ -411,7 +411,7 @@ class _Reclaiming(Room):
         self._idle.take(kind, min(gpus, self._idle.left[kind]))
 
 
-def _within(round_: TrainingRound, quota: Floats, used: Floats, rows: Ints) -> tuple[Bools, Floats]:
+def _within(round_: TrainingRound, quota: Floats, used: Floats, rows: Ints) -> Bools:
     """Mark the running jobs that lie within their tenant's quota, the first started first."""
     jobs, out = round_.jobs, np.zeros(len(round_.jobs), dtype=np.bool_)
     order = rows[np.lexsort((jobs.code[rows], jobs.arrival_s[rows], jobs.lease_start_s[rows]))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -154,7 +154,7 @@ def _recall(round_: TrainingRound, memory: Any) -> tuple[Floats, Floats]:
     if memory is None:
         return base, since
     try:
-        known = names(cast(Any, memory["id"]), "memory.id")
+        known = names(memory["id"], "memory.id")
         columns = [floats(memory[field], f"memory.{field}", (known.size,)) for field in _COLUMNS]
     except (KeyError, TypeError, IndexError):
         raise InstanceError("memory: not one of tiresias: it lacks a column") from None

@@ -69,7 +69,7 @@ def progressive_filling(
     The tasks served, in order, and what each user has in the end, shape (users, resources).
     """
     users, kinds = held.shape
-    spans = np.searchsorted(user, np.arange(users + 1, dtype=np.int64)).tolist()
+    spans: list[int] = np.searchsorted(user, np.arange(users + 1, dtype=np.int64)).tolist()
     at, ends = spans[:-1], spans[1:]
     has: list[list[float]] = held.tolist()
     needs: list[list[float]] = [column.tolist() for column in demand.T]
@@ -182,7 +182,7 @@ class DRF:
 def rows_that_fit(round_: TrainingRound, rows: Ints, free: Ints) -> Bools:
     """Which of some jobs find room for their gang on a type when they are alone, shape (rows,)."""
     room = round_.jobs.gang[rows][:, None] <= free[None, :]
-    return (round_.eligible[rows] & room).any(axis=1)
+    return np.asarray((round_.eligible[rows] & room).any(axis=1), dtype=np.bool_)
 
 
 def _resources(round_: TrainingRound) -> tuple[Floats, Floats]:
