@@ -418,8 +418,16 @@ class Case:
         ratio = self.best / self.seconds["ours"]
         if "ours" in self.notes:
             return f"{self.name}: ours was stopped by the cap"
-        met = "met" if ratio >= self.goal else f"MISSED by a factor of {self.goal / ratio:.2f}"
-        return f"{self.name}: {ratio:.1f} times faster than the best of them, goal {self.goal:g}: {met}"
+        stopped = all(
+            self.notes.get(name) for name in self.theirs if self.seconds[name] <= self.best
+        )
+        least = "at least " if stopped else ""
+        missed = f"MISSED by a factor of {self.goal / ratio:.2f}"
+        met = "met" if ratio >= self.goal else "not decided by this cap" if stopped else missed
+        return (
+            f"{self.name}: {least}{ratio:.1f} times faster than the best of them, goal"
+            f" {self.goal:g}: {met}"
+        )
 
 
 def cases(only: str, short: bool, cap_s: float) -> list[Case]:
