@@ -369,3 +369,37 @@ def test_a_larger_job_that_waits_does_not_hold_back_a_smaller_one() -> None:
     assert decision.allocation.job.tolist() == [1, 2]
     assert decision.objective == pytest.approx(1 / 2)
     assert decision.status == "OPTIMAL"
+
+
+def test_within_a_class_whoever_is_likely_to_end_goes_first() -> None:
+    """One GPU; jobs of levels 0.9, 1 and 1.05 are all of class 3, one of 2.9 is not. Of six that
+    ended five had run one lease: the chance of those that have run one is 5/6, of the first 0."""
+    round_ = build([1, 1, 1, 1], [0, 0, 0, 0], 1, 1.0)
+    executed = np.array([900.0 * 0.9, 900.0, 945.0, 900.0 * 2.9])
+    memory = GOOD | {
+        "id": round_.jobs.id, "code": round_.jobs.code, "executed_gpu_s": executed,
+        "desired_gpu_s": np.full(4, 900.0), "last_run_s": np.zeros(4),
+        "ended_gang": np.array([1, 1]), "ended_bin": np.array([1, 2]),
+        "ended_count": np.array([5, 1]),
+    }  # fmt: skip
+    assert fairness_class(executed / 900.0, 5).tolist() == [3, 3, 3, 5]
+    chosen = {}
+    for order in ("ltgf", "class"):
+        policy = Astraea(lease_s=900.0, order=order)
+        decision = policy.compile(round_, memory, Budget.of(None)).incumbent()
+        chosen[order] = decision.allocation.job.tolist()
+    assert chosen == {"ltgf": [0], "class": [1]}
+
+
+def test_a_job_without_leases_is_no_delay_job() -> None:
+    columns: dict[str, Any] = {
+        "running": [True, False], "previous_type": [0, -1], "held_gpus": [4, 0],
+        "first_start_s": [100.0, -1.0], "lease_start_s": [9900.0, -1.0],
+        "lease_end_s": [10_800.0, -1.0],
+    }  # fmt: skip
+    round_ = build([4, 4], [0, 0], 4, 1.0, now=9960.0, **columns)
+    for exempt, runs in ((0, [1]), (2, [0])):
+        policy = Astraea(lease_s=900.0, exempt_gpus=exempt)
+        decision = policy.compile(round_, None, Budget.of(None)).incumbent()
+        assert decision.allocation.job.tolist() == runs
+    assert decision.allocation.lease_end_s.tolist() == [np.inf]

@@ -191,9 +191,12 @@ class Astraea:
 
     def _new_ends(self, round_: TrainingRound) -> Floats:
         ends = np.full(len(round_.jobs), round_.now_s + self.lease_s)
-        if self.exempt_gpus:
-            ends[round_.jobs.gang > self.exempt_gpus] = np.inf
+        ends[self._exempt(round_)] = np.inf
         return ends
+
+    def _exempt(self, round_: TrainingRound) -> Bools:
+        """Jobs that have no leases, shape (n,)."""
+        return round_.jobs.gang > (self.exempt_gpus or np.inf)
 
     def _lease_ends(self, round_: TrainingRound) -> Floats:
         """When the present lease of each running job ends; a lease without an end gets one."""
@@ -202,8 +205,7 @@ class Astraea:
             np.isinf(jobs.lease_end_s), jobs.lease_start_s + self.lease_s, jobs.lease_end_s
         )
         ends = np.minimum(ends, round_.now_s + self.lease_s)
-        if self.exempt_gpus:
-            ends[jobs.gang > self.exempt_gpus] = np.inf
+        ends[self._exempt(round_)] = np.inf
         return np.where(jobs.running, ends, -np.inf)
 
     def _delay(self, round_: TrainingRound, keeps: Bools) -> Bools:
@@ -212,7 +214,8 @@ class Astraea:
         ran = round_.now_s - jobs.lease_start_s
         first = jobs.first_start_s == jobs.lease_start_s
         settled = ~first | (ran >= self.first_delay_s)
-        return keeps & (jobs.lease_start_s >= 0) & (ran < self.delay_s) & settled
+        leased = keeps & (jobs.lease_start_s >= 0) & ~self._exempt(round_)
+        return leased & (ran < self.delay_s) & settled
 
     def _key(self, round_: TrainingRound, had: Service, ltgf: Floats) -> tuple[Floats, ...]:
         if self.order == "ltgf":
