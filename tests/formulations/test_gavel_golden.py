@@ -227,3 +227,12 @@ def test_prices_name_the_types() -> None:
         decide(GavelCost(prices={"v": 1.0}), case(TWO))
     with pytest.raises(InstanceError, match=r"gavel-cost.prices\['v'\] = 0.0: must be"):
         GavelCost(prices={"v": 0.0})
+    for prices, message in (
+        ("v=3,k", r"prices\['k'\] = : must be a number"),
+        ({"v": "dear"}, r"prices\['v'\] = dear: must be a number"),
+        (3.0, r"prices = 3.0: must be prices by type"),
+    ):
+        with pytest.raises(InstanceError, match=message):
+            GavelCost(prices=prices)
+    assert GavelCost(prices="v=3, k=1") == GavelCost(prices=PRICES)
+    assert hash(GavelCost(prices=PRICES)) == hash(GavelCost(prices="v=3,k=1"))

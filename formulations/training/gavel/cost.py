@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -114,7 +114,8 @@ class GavelCost(Gavel):
     recompute_s, work_conserving
         As in ``Gavel``. False here by default: idle GPUs cost nothing.
     prices
-        Price of a GPU of each type and unit of time, by name; empty: 1 everywhere.
+        Price of a GPU of each type and unit of time by name, or as text ``"V100=3,K80=1"``; None:
+        1 everywhere.
     form
         ``code``: the sum of throughput over the type's price, as in Gavel's code. ``ratio``:
         throughput of all jobs over the money all their gangs cost.
@@ -128,17 +129,15 @@ class GavelCost(Gavel):
     name: ClassVar[str] = "gavel-cost"
 
     work_conserving: bool = False
-    prices: Mapping[str, float] = field(default_factory=dict[str, float], hash=False)
+    prices: Mapping[str, float] | str | None = field(default=None, hash=False)
     form: Literal["code", "ratio"] = "code"
     deadlines: Literal["fewest", "all", "ignored"] = "fewest"
     units: Units = "paper"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for kind, price in self.prices.items():
-            if not SMALLEST <= price <= LARGEST:
-                rule = f"must be a number from {SMALLEST:g} to {LARGEST:g}"
-                raise InstanceError(f"gavel-cost.prices[{kind!r}] = {price}: {rule}")
+        if self.prices is not None:
+            self.__dict__["prices"] = _prices(self.prices)
 
     @classmethod
     def choices(cls) -> dict[str, tuple[str, ...]]:
@@ -159,7 +158,7 @@ class GavelCost(Gavel):
         held = {
             "permutation": True,
             "monotone_capacity": self.deadlines == "ignored",
-            "useless_type": not self.prices,
+            "useless_type": self.prices is None,
             "unit_homogeneous": self.units == "normalised",
         }
         return frozenset(trait for trait, holds in held.items() if holds)
@@ -173,12 +172,13 @@ class GavelCost(Gavel):
             On a type without a price, where there are prices.
         """
         kinds = sharers.round_.cluster.types.tolist()
-        if not self.prices:
+        if self.prices is None:
             return np.ones(len(kinds))
+        prices = _prices(self.prices)
         for kind in kinds:
-            if kind not in self.prices:
+            if kind not in prices:
                 raise InstanceError(f"gavel-cost.prices: has no price of type {kind!r}")
-        return np.array([float(self.prices[kind]) for kind in kinds])
+        return np.array([prices[kind] for kind in kinds])
 
     def worth(self, sharers: Sharers) -> Floats:
         """What the time of a job on a type is worth before or after its price, shape (m, k)."""
@@ -262,6 +262,29 @@ class GavelCost(Gavel):
         bound = solution.bounds[0] if solution.bounds else None
         cheapest = cheapest_pair(sharers, self.price(sharers))
         return None if bound is None else float(bound) * float(worth.max()) / cheapest
+
+
+def _prices(given: Mapping[str, float] | str) -> dict[str, float]:
+    """Read prices by type, from text too."""
+    pairs: dict[str, object] = {}
+    if isinstance(given, str):
+        for part in given.split(","):
+            kind, _, price = part.partition("=")
+            pairs[kind.strip()] = price
+    elif isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        pairs.update(given)
+    else:
+        raise InstanceError(f"gavel-cost.prices = {given!r}: must be prices by type")
+    out: dict[str, float] = {}
+    for kind, price in pairs.items():
+        try:
+            out[kind] = float(cast(Any, price))
+        except (TypeError, ValueError):
+            out[kind] = np.nan
+        if not SMALLEST <= out[kind] <= LARGEST:
+            rule = f"must be a number from {SMALLEST:g} to {LARGEST:g}"
+            raise InstanceError(f"gavel-cost.prices[{kind!r}] = {price}: {rule}")
+    return out
 
 
 def cheapest_pair(sharers: Sharers, price: Floats) -> float:
