@@ -1,6 +1,6 @@
 """Leases with deadlines: forced work beside a variable for every lease, and admission.
 
-Usage: ``python benchmarks/leases.py [--short] [--only plans,tiny,admission] [--cap 15]
+Usage: ``python benchmarks/leases.py [--short] [--only plans,tiny,admission] [--cap 10]
 [--out FOLDER]``
 
 CPU seconds of this process and its children, imports excluded, one thread. A method is measured
@@ -183,7 +183,8 @@ def plans(sizes: list[int], cap_s: float) -> tuple[str, list[str]]:
         f"The two models are asked for a gap of 1e-3 with {cap_s:g} s of the clock; the job model"
         f" up to {JOB_MODEL_UP_TO} jobs, the class model up to {CLASS_MODEL_UP_TO}, and both on"
         " soft deadlines at 200 jobs only. Where a gap is told"
-        " the run was stopped or had reached what was asked for."
+        " the run was stopped or had reached what was asked for. The cores were shared: a run that"
+        " was stopped by the clock had less CPU than the limit, as its column tells."
     )
     return table(head, rows), notes
 
@@ -261,7 +262,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--only", default="plans,tiny,admission")
-    parser.add_argument("--cap", type=float, default=15.0)
+    parser.add_argument("--cap", type=float, default=10.0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     cap_s = min(options.cap, 5.0) if options.short else options.cap

@@ -45,6 +45,10 @@ class Answer:
     key: int = -1
 
 
+REFUSED = Answer(False, "forced work")
+"""The answer that a full cluster gives most."""
+
+
 class Admission:
     """Jobs with a guarantee, the plan that proves it, and what is left for newcomers.
 
@@ -139,8 +143,13 @@ class Admission:
             If gang or need is below 1.
         """
         due = self._checked(gang, need, due)
-        if self._refused(gang, need, due):
-            return Answer(False, "forced work")
+        # the first test, written out: most arrivals of a full cluster end here
+        known = self._profiles.get((gang, need, due))
+        if need > due or gang > self._most:
+            return REFUSED
+        profile = self._profile(gang, need, due) if known is None else known
+        if (profile > self._slack).any():
+            return REFUSED
         open_ = (self._free[:due] >= gang).nonzero()[0]
         if open_.size >= need:
             return self._added(gang, need, due, open_[open_.size - need :], "free leases")
@@ -330,7 +339,7 @@ class Admission:
         self._leases[row, chosen] = True
         if not booked:
             self._free[chosen] -= gang
-        self._slack -= self._profile(gang, need, due)
+        self._slack -= self._profiles[gang, need, due]
         self._count, self._next_key = row + 1, key + 1
         return Answer(True, ground, key)
 

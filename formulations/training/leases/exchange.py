@@ -8,7 +8,7 @@ import numpy as np
 
 from apportion.instances.columns import Bools, Ints
 
-LOOKED_AT = 512
+LOOKED_AT = 2048
 """Accepted jobs that are looked at for moves at least, spread over all. Looking at all of them
 finds more, and costs more than laying a plan anew where none is found, after which it is easy."""
 
@@ -87,20 +87,25 @@ def _opened(
     plan: Bools, gang: Ints, due: Ints, left: Ints, lease: int, size: int
 ) -> list[tuple[int, int]] | None:
     """Moves that free so many GPUs of one lease; ``left`` is changed only if there are such."""
-    targets = np.flatnonzero(left > 0)
+    targets = (left > 0).nonzero()[0]
     targets = targets[targets != lease]
-    rows = np.flatnonzero(plan[:, lease])
-    room, moves = left.copy(), list[tuple[int, int]]()
     if not targets.size:
         return None
+    rows = plan[:, lease].nonzero()[0]
     rows = rows[due[rows] > targets[0]]
-    # gangs that fill the rest just so come first, then the largest smaller ones
     missing = size - int(left[lease])
+    one = _one_move(plan, gang, due, left, rows, targets, missing)
+    if one is not None:
+        left[one[1]] -= missing
+        left[lease] += missing
+        return [one]
+    # gangs that fill the rest just so come first, then the largest smaller ones
     rows = rows[np.lexsort((-gang[rows], gang[rows] > missing))]
+    room, moves = left.copy(), list[tuple[int, int]]()
     for some in (rows[start : start + AT_ONCE] for start in range(0, rows.size, AT_ONCE)):
-        may = ~plan[np.ix_(some, targets)] & (due[some, None] > targets)
+        may = ~plan[some[:, None], targets] & (due[some, None] > targets)
         may &= room[targets] >= gang[some, None]
-        for at in np.flatnonzero(may.any(axis=1)).tolist():
+        for at in may.any(axis=1).nonzero()[0].tolist():
             row, own = int(some[at]), int(gang[some[at]])
             fit = targets[may[at] & (room[targets] >= own)]
             if not fit.size:
@@ -114,3 +119,18 @@ def _opened(
             if len(moves) > MOST_MOVES:
                 return None
     return None
+
+
+def _one_move(
+    plan: Bools, gang: Ints, due: Ints, left: Ints, rows: Ints, targets: Ints, missing: int
+) -> tuple[int, int] | None:
+    """One move of a gang that frees just what is missing, as is usual where most need one GPU."""
+    some = rows[gang[rows] == missing][:AT_ONCE]
+    targets = targets[left[targets] >= missing]
+    if not some.size or not targets.size:
+        return None
+    may = ~plan[some[:, None], targets] & (due[some, None] > targets)
+    row, target = may.nonzero()
+    if not row.size:
+        return None
+    return int(some[row[0]]), int(targets[target[0]])
