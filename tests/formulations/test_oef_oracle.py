@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 
 from apportion.formulations.training.oef.cooperative import cooperative, cooperative_model, merged
 from apportion.formulations.training.oef.noncooperative import noncooperative, noncooperative_model
-from apportion.solver import Budget, Solver
+from apportion.solver import Budget, Solver, UncertifiedError
 
 EPS = 1e-6
 NO_LIMIT = Budget.of(None)
@@ -193,6 +193,25 @@ def test_noncooperative_levels(seed: int) -> None:
     assert levels == pytest.approx(filled_levels(case), rel=EPS, abs=EPS)
     assert found.value == pytest.approx(levels.min())
     assert found.bound == pytest.approx(found.value, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_levels_where_water_filling_cannot_vouch(seed: int, monkeypatch: Any) -> None:
+    """The plain model then raises the least level, and says that it did no more."""
+
+    def refuse(*given: Any, **named: Any) -> Any:
+        raise UncertifiedError("on purpose")
+
+    case = draw(seed)
+    least = noncooperative(*case.problem, budget=NO_LIMIT).value
+    monkeypatch.setattr(
+        "apportion.formulations.training.oef.noncooperative.water_filling", refuse
+    )  # fmt: skip
+    found = noncooperative(*case.problem, budget=NO_LIMIT)
+    assert found.proved
+    keeps_rules(case, found.gpus)
+    assert found.value == pytest.approx(least, rel=EPS, abs=1e-9)
+    assert "on purpose" in found.note
 
 
 @pytest.mark.parametrize("seed", SEEDS)

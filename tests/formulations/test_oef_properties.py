@@ -79,6 +79,16 @@ def test_noncooperative_holds(seed: int) -> None:
     assert nc(w[order], pi[order], m).value == pytest.approx(found.value)
 
 
+@pytest.mark.quick
+def test_twice_the_users_and_twice_the_gpus() -> None:
+    """A case in which water-filling once could not vouch for its last step."""
+    w, pi, m = draw(160)
+    twice = nc(np.vstack([w, w]), np.r_[pi, pi], 2.0 * m)
+    assert twice.value == pytest.approx(nc(w, pi, m).value)
+    u = utility(np.vstack([w, w]), twice)
+    assert u.max() - u.min() < EPS
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_over_reporting_never_pays_without_cooperation(seed: int) -> None:
     w, pi, m = draw(seed)

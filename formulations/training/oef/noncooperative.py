@@ -15,9 +15,13 @@ from apportion.solver import (
     ModelError,
     NoSolutionError,
     Sharing,
+    Solver,
     UncertifiedError,
     water_filling,
 )
+
+SAME_LEVEL = 1e-7
+"""Relative distance below which a level counts as its bound, where a plain LP gave it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,13 +142,41 @@ def noncooperative(
     except (UncertifiedError, ModelError) as error:
         if budget.expired():
             return Found(split, least, most, proved=False, time_limited=True)
-        note = f"the equal split stands in: {error}"
-        return Found(split, least, most, proved=False, note=note)
+        return _least_level(speed, weight, cap, capacity, budget, str(error))
     gpus = np.maximum(found.x, 0.0) * (gang * unit)[:, None]
     level = float(levels(speed, weight, gpus).min())
     # proved by the water-filling, but for the last digits of this sum
     bound = max(level, float(found.levels.min()) * unit / float(weight.mean()))
     return Found(gpus, level, bound, proved=True)
+
+
+def _least_level(
+    speed: Floats, weight: Floats, cap: Floats, capacity: Floats, budget: Budget, why: str
+) -> Found:
+    """Raise the least level alone, by the plain model: it stands in for water-filling."""
+    split = equal_split(speed, weight, cap, capacity)
+    names = [""] * weight.size, [""] * capacity.size
+    try:
+        answer = Solver(gap=0.0).solve(
+            noncooperative_model(speed, weight, cap, capacity, *names), budget=budget
+        )
+    except ModelError:
+        answer = None
+    if answer is None or answer.point is None:
+        most = largest_sum(speed, capacity) / float(weight.sum())
+        value = float(levels(speed, weight, split).min())
+        note = f"the equal split stands in: {why}"
+        return Found(split, value, most, proved=False, note=note)
+    gpus = np.maximum(answer.point[:-1].reshape(speed.shape), 0.0)
+    # a point of the solver may go beyond a side by its tolerance
+    used = gpus.sum(axis=0)
+    gpus *= np.divide(capacity, used, out=np.ones_like(used), where=used > capacity)
+    value = float(levels(speed, weight, gpus).min())
+    bound = answer.bounds[-1] if answer.bounds else None
+    top = largest_sum(speed, capacity) / float(weight.sum()) if bound is None else float(bound)
+    note = f"only the least level was raised: {why}"
+    near = top - value <= SAME_LEVEL * top
+    return Found(gpus, value, max(top, value), proved=bool(near), note=note)
 
 
 def noncooperative_model(

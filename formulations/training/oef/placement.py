@@ -8,7 +8,7 @@ import numpy as np
 
 from apportion.formulations.training.greedy import NOWHERE
 from apportion.formulations.training.oef.rounding import EVEN
-from apportion.formulations.training.oef.users import Users, smallest_gangs
+from apportion.formulations.training.oef.users import Users
 from apportion.instances.columns import Bools, Floats, Ints
 from apportion.instances.training import TrainingRound
 
@@ -35,11 +35,11 @@ def place_gangs(
 ) -> Placed:  # fmt: skip
     """Put gangs on the GPUs granted to their users, then on those that are left.
 
-    1. A grant that is smaller than the user's smallest gang on its type is offered to others.
-    2. Within its user the job that has waited longest chooses first: the type it ran on last if
-       the grant has room for it, else the fastest one.
-    3. GPUs that are left of a type go to the largest claim still open whose gang fits.
-    4. With ``work_conserving`` what nobody has a claim to goes to whoever can use it.
+    1. Within its user the job that has waited longest chooses first: the type it ran on last if
+       the grant has room for it, else the fastest one. A grant that no gang of the user fits is
+       left over.
+    2. GPUs that are left of a type go to the largest claim still open whose gang fits.
+    3. With ``work_conserving`` what nobody has a claim to goes to whoever can use it.
 
     Parameters
     ----------
@@ -56,8 +56,7 @@ def place_gangs(
     work_conserving
         Whether GPUs may be given to those without a claim.
     """
-    smallest = smallest_gangs(round_, users, able)
-    state = _State(round_, users, able, np.where(granted < smallest, 0, granted), free.copy())
+    state = _State(round_, users, able, granted.copy(), free.copy())
     queue = waiting(round_, users)
     for row in queue.tolist():
         state.place_in_grant(row)

@@ -140,11 +140,3 @@ def _names(round_: TrainingRound, first: Ints, speed: Floats, grouping: Grouping
         ],
         dtype=np.str_,
     )
-
-
-def smallest_gangs(round_: TrainingRound, users: Users, able: Bools) -> Ints:
-    """Smallest gang among each user's jobs that fit each type, shape (u, k); huge without one."""
-    out = np.full(users.speed.shape, np.iinfo(np.int64).max, dtype=np.int64)
-    job, kind = np.nonzero(able & (users.of_job >= 0)[:, None])
-    np.minimum.at(out, (users.of_job[job], kind), round_.jobs.gang[job])
-    return out
