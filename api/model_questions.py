@@ -16,6 +16,10 @@ STEP = 1e-6
 """Part of an objective by which it is moved to see what the policy makes of it: small beside what
 curves, large beside rounding."""
 
+SAME = 1e-5
+"""Relative difference up to which two optima are the same: points are moved back into their rules
+by ten times what codes allow, and ratios of small numbers carry that on."""
+
 NOTHING = 1e-9
 """Prices below it, in parts of the objective, are rounding."""
 
@@ -26,6 +30,20 @@ class Valued(Protocol):
 
     def value_of(self, solution: Solution) -> float | None:
         """Objective of the policy where the model's is that of a solution; None: it has none."""
+        ...
+
+
+@runtime_checkable
+class Resizable(Protocol):
+    """A program that can be given more GPUs."""
+
+    @property
+    def held(self) -> Any:
+        """Leases that go on, and the GPUs they leave."""
+        ...
+
+    def with_gpus(self, kind: int, more: int) -> Any:
+        """Give the program with so many GPUs more of a type."""
         ...
 
 
@@ -74,7 +92,7 @@ class ModelQuestions:
         """
         if model is None or not model.column_count or getattr(program, "model_is_part", False):
             return None
-        return cls(program, model, replace(solver, gap=0.0), budget)
+        return cls(program, _loosened(program, model), replace(solver, gap=0.0), budget)
 
     @cached_property
     def base(self) -> Solution:
@@ -109,6 +127,70 @@ class ModelQuestions:
         if isinstance(self.program, Valued):
             return self.program.value_of(solution)
         return solution.objectives[0]
+
+    def agrees(self, objective: float | None) -> bool:
+        """Whether the model's optimum is the objective that the policy states."""
+        value = self.value(self.base)
+        if value is None or objective is None:
+            return False
+        return abs(value - objective) <= SAME * max(abs(value), abs(objective))
+
+    def changes(self, moved: Floats) -> Floats:
+        """Changes of the policy's objective where that of the model changes by so much."""
+        if not isinstance(self.program, Valued):
+            return moved
+        base, start = self.base.objective, self.value(self.base)
+        out = np.full(moved.shape, np.nan)
+        for place, change in np.ndenumerate(moved):
+            at = base + float(change)
+            now = self.program.value_of(replace(self.base, objectives=(at,), bounds=(at,)))
+            if start is not None and now is not None and np.isfinite(at):
+                out[place] = now - start
+        return out
+
+    @property
+    def resizable(self) -> bool:
+        """Whether the program itself can be given more GPUs."""
+        return isinstance(self.program, Resizable)
+
+    @property
+    def in_gpus(self) -> bool:
+        """Whether the limits of GPU types are numbers of GPUs."""
+        return all(self.step(row) == 1.0 for row in self.rows_by("type"))
+
+    def step(self, row: int) -> float:
+        """By how much one GPU more raises the limit of a type's row."""
+        if not self.resizable:
+            return 1.0
+        more = self._with_gpus(self.rows_by("type")[row][1], 1)
+        before = float(self.model.row_upper[row])
+        return 1.0 if more is None else float(more.row_upper[row]) - before
+
+    def with_gpus(self, kind: str, more: int) -> float:
+        """Change of the policy's objective with more GPUs of a type; NaN where none was proved."""
+        changed = self._with_gpus(kind, more)
+        if changed is None:
+            return np.nan
+        moved = self._moved(changed)
+        return np.nan if moved.change is None else moved.change
+
+    def _with_gpus(self, kind: str, more: int) -> Model | None:
+        types: list[str] = self.program.round_.cluster.types.tolist()
+        at = types.index(kind)
+        if int(self.program.held.free[at]) + more < 0:
+            return None
+        model: Model | None = self.program.with_gpus(at, more).model
+        return model
+
+    def binds(self, row: int) -> bool:
+        """Whether a row has a price; in models without duals, whether its side is reached."""
+        if not self.solved:
+            return False
+        if self.duals is not None:
+            return abs(float(self.duals[row])) > NOTHING * max(1.0, float(np.abs(self.duals).max()))
+        use = float(self.model.activity(self.base.x)[row])
+        sides = np.array([self.model.row_lower[row], self.model.row_upper[row]])
+        return bool((np.abs(sides - use) <= SAME * np.maximum(1.0, np.abs(use))).any())
 
     def forced(self, job: str, kind: str | None) -> Moved | None:
         """Solve again with a job on a type, or nowhere; None where it has no such column.
@@ -209,3 +291,22 @@ class ModelQuestions:
             for row, (name, label) in self.rows_by("type").items()
             if name == "capacity"
         }
+
+
+def _loosened(program: Any, model: Model) -> Model:
+    """Give the bounds of columns that follow from the number of GPUs room for more of them.
+
+    They are there for proofs and follow from the rows; but where they are reached a price may
+    stand at them, and not at the rows.
+    """
+    sized: bool = isinstance(program, Resizable)
+    if not sized:
+        return model
+    more = program
+    for kind, free in enumerate(program.held.free.tolist()):
+        more = more.with_gpus(kind, free + 1)
+    wider: Model | None = more.model
+    if wider is None or wider.upper.shape != model.upper.shape:
+        return model
+    free = ~model.integer & (wider.upper >= model.upper)
+    return replace(model, upper=np.where(free, wider.upper, model.upper))

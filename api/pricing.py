@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from apportion.instances import InstanceError, Policy
 from apportion.instances.training import TrainingRound
 from apportion.instances.training.round_json import read_round
+from apportion.model_prices import model_prices
+from apportion.model_questions import ModelQuestions
+from apportion.promises import without_broken_promises
 from apportion.registry import make_policy
 from apportion.results import Column, Table
 from apportion.results.table import Cell
@@ -34,9 +38,11 @@ def prices(
 ) -> Table:
     """Tell what one GPU more, and the last one there is, of each type are worth.
 
-    Every figure is the difference of two optima, because dual prices mislead where whole gangs
-    rule. The sign is that of the change per GPU added: where costs are minimised, a GPU that helps
-    has a negative one. Where as many GPUs as possible are to be used, their number changes first.
+    Every figure but the price by duals is the difference of two optima, because dual prices mislead
+    where whole gangs rule. The sign is that of the change per GPU added: where costs are minimised,
+    a GPU that helps has a negative one. Where as many GPUs as possible are to be used, their number
+    changes first. Policies whose model is one of shares have the rows of that model priced: the
+    GPUs of each type, and the quotas and deadlines that bind.
 
     Parameters
     ----------
@@ -56,14 +62,33 @@ def prices(
     Raises
     ------
     InstanceError
-        If the policy has no model whose GPUs could be priced.
+        If the policy is a heuristic, or no single model of it says what a GPU is worth.
     """
     budget = budget_of(time_limit_s)
     asked = round_ if isinstance(round_, TrainingRound) else read_round(round_)
+    asked, given_up = without_broken_promises(asked)
     chosen = make_policy(policy, parameters)
     ask = Questions(chosen, asked, memory, solver_of(gap, backend, seed), budget)
-    if not isinstance(ask.program, WhatIf):
-        raise InstanceError(f"prices: policy {chosen.name!r} has no model with GPUs to price")
+    table = _by_costs(ask) if isinstance(ask.program, WhatIf) else _by_model(ask)
+    return replace(table, notes=[*given_up, *table.notes])
+
+
+def _by_model(ask: Questions) -> Table:
+    """Price the rows of the model, or say why there is none."""
+    name, base = ask.policy.name, ask.base
+    model = ModelQuestions.of(ask.program, ask.model, ask.solver, ask.budget)
+    if model is not None and model.rows_by("type"):
+        return model_prices(model, name, base.objective)
+    if base.status == "HEURISTIC":
+        raise InstanceError(f"prices: policy {name!r} has no model with GPUs to price")
+    if base.objective is None and base.status == "OPTIMAL":
+        note = "nobody could use the free GPUs, so that there is nothing to price"
+        return Table(f"{name}: what one more GPU is worth", [], [], [note])
+    raise InstanceError(f"prices: no single model of policy {name!r} says what a GPU is worth")
+
+
+def _by_costs(ask: Questions) -> Table:
+    """Decide again with one GPU more and one less of each type."""
     relaxed = getattr(ask.base, "prices", None)
     credit = float(getattr(ask.base, "credit", 0.0))
     columns = [
@@ -76,7 +101,7 @@ def prices(
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     blank = False
-    for kind, name in enumerate(asked.cluster.types.tolist()):
+    for kind, name in enumerate(ask.round_.cluster.types.tolist()):
         free = int(ask.program.held.free[kind])
         more = ask.change(ask.program.with_gpus(kind, 1))
         less = ask.change(ask.program.with_gpus(kind, -1)) if free else None
@@ -93,7 +118,7 @@ def prices(
     ]
     if blank:
         notes.append("blank: no optimum was proved, or no plan obeys the policy's model")
-    return Table(f"{chosen.name}: what one more GPU is worth", columns, rows, notes)
+    return Table(f"{ask.policy.name}: what one more GPU is worth", columns, rows, notes)
 
 
 def _negated(change: Change | None) -> float | None:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
 
 import apportion as ap
 from apportion.conflicts import impossible
@@ -443,68 +442,6 @@ def test_a_model_with_a_plan_blames_no_rule():
     found = ap.explain(asked, MustRun())
     assert found.conflict == found.repair == ()
     assert "what is impossible is none of its rules" in found.notes[0]
-
-
-def shared_round(seed: int, jobs: int = 5) -> ap.TrainingRound:
-    random = np.random.default_rng([9, seed])
-    speed = random.uniform(0.5, 4.0, (jobs, 2))
-    speed[random.random((jobs, 2)) < 0.2] = 0.0
-    speed[:, 0] = np.maximum(speed[:, 0], 0.5)
-    return ap.TrainingRound(
-        cluster=ap.Cluster.uniform({"T4": 3, "A100": 2}),
-        jobs=ap.Jobs.of(
-            id=[f"j{i}" for i in range(jobs)], gang=random.integers(1, 3, jobs),
-            work=random.uniform(1e3, 1e4, jobs), throughput_per_s=speed,
-        ),
-    )  # fmt: skip
-
-
-def level_by_hand(
-    asked: ap.TrainingRound, per_speed: Any, *, fixed: tuple[int, int] | None = None, more: Any = 0
-) -> float:
-    """Largest common ``per_speed * speed @ x`` by an LP written down without our models."""
-    rate, gang = asked.jobs.throughput_per_s, asked.jobs.gang
-    n, k = rate.shape
-    cost = np.zeros(n * k + 1)
-    cost[-1] = -1.0
-    rows, sides = [], []
-    for j in range(n):
-        one, level = np.zeros(n * k + 1), np.zeros(n * k + 1)
-        one[j * k : (j + 1) * k] = 1.0
-        level[j * k : (j + 1) * k] = -per_speed[j] * rate[j]
-        level[-1] = 1.0
-        rows += [one, level]
-        sides += [1.0, 0.0]
-    for i in range(k):
-        use = np.zeros(n * k + 1)
-        use[i : n * k : k] = gang
-        rows.append(use)
-        sides.append(float((asked.capacity + more)[i]))
-    limits = [(0.0, 0.0 if rate[j, i] == 0.0 else None) for j in range(n) for i in range(k)]
-    if fixed is not None:
-        limits[fixed[0] * k + fixed[1]] = (1.0, None)
-    limits.append((0.0, None))
-    found = linprog(cost, A_ub=np.array(rows), b_ub=sides, bounds=limits)
-    return float(-found.fun) if found.status == 0 else np.nan
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_forcing_a_job_under_a_sharing_policy_costs_what_an_lp_says(seed):
-    asked = shared_round(seed)
-    rate, gang, capacity = asked.jobs.throughput_per_s, asked.jobs.gang, asked.capacity
-    equal = rate @ (capacity / capacity.sum())
-    scale = {"gavel-las": gang / equal, "gavel-makespan": 1.0 / asked.jobs.work}
-    for policy, per_speed in scale.items():
-        own = level_by_hand(asked, per_speed)
-        turn = (lambda level: 1.0 / level) if policy == "gavel-makespan" else (lambda level: level)
-        for row, job in enumerate(asked.jobs.id.tolist()):
-            for kind, one in enumerate(ap.explain(asked, policy, job).options[:2]):
-                wanted = level_by_hand(asked, per_speed, fixed=(row, kind))
-                if rate[row, kind] == 0.0:
-                    assert not one.possible
-                elif not np.isnan(wanted) and wanted > 1e-9:
-                    change = turn(wanted) - turn(own)
-                    assert one.objective_change == pytest.approx(change, rel=1e-6, abs=1e-7)
 
 
 def test_what_a_job_is_meant_to_have_and_why_it_waits():
