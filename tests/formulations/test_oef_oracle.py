@@ -10,6 +10,7 @@ import pytest
 from scipy.optimize import linprog
 
 from apportion.formulations.training.oef.cooperative import cooperative, cooperative_model, merged
+from apportion.formulations.training.oef.menus import repaired
 from apportion.formulations.training.oef.noncooperative import noncooperative, noncooperative_model
 from apportion.solver import Budget, Solver, UncertifiedError
 
@@ -244,6 +245,20 @@ def test_fair_shares_keep_every_rule(seed: int) -> None:
         whole = merged(*one.problem)
         keeps_rules(one, whole.gpus(whole.envy.fair))
         assert whole.envy.worst(whole.envy.fair) <= 1e-9
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_bundles_can_be_made_fair(seed: int) -> None:
+    case = draw(seed, caps=False)
+    envy = merged(*case.problem).envy
+    users = np.arange(envy.weight.size)
+    bundle = np.random.default_rng(seed).uniform(0.0, 5.0, envy.speed.shape) * (envy.capacity > 0)
+    fair = repaired(envy, bundle, envy.excess(bundle, users))
+    assert fair is not None
+    own = envy.own(fair)
+    envied = np.where(np.eye(users.size, dtype=bool), -np.inf, envy.excess(fair, users))
+    assert envied.max() <= 1e-9 * max(1.0, own.max())
+    assert envy.overload(fair).max() <= 1e-9
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -146,6 +146,23 @@ def test_pinned_leases_are_left_alone_and_only_the_rest_is_shared() -> None:
         assert decision.shares.gpus.sum(axis=0).tolist() == pytest.approx([2.0, 0.0])
 
 
+def test_a_gang_that_leases_leave_no_room_for_is_noted() -> None:
+    round_ = round_of(
+        [[1.0]] * 3, [2, 2, 1], [3], running=[True, False, False], previous_type=[0, -1, -1],
+        held_gpus=[2, 0, 0], preemptible=[False, True, True],
+    )  # fmt: skip
+    decision = decide(OEFCooperative(), round_)
+    assert decision.shares.of_job.tolist() == [-1, -1, 0]
+    assert any("'job-001' has no part in the shares" in note for note in decision.notes)
+
+
+def test_debts_that_cannot_be_paid_are_forgotten() -> None:
+    """Four GPUs are meant for gangs of three: one GPU-round a round that nobody can grant."""
+    round_ = round_of([[1.0]] * 5, [3] * 5, [4], tenant=[0] * 5)
+    _, _, memory = follow(OEFCooperative(), round_, 12)
+    assert memory["owed"].tolist() == [[8.0]]
+
+
 @pytest.mark.parametrize("policy", BOTH, ids=lambda policy: policy.name)
 @pytest.mark.parametrize("seed", range(8))
 def test_numbers_of_all_sizes(policy: Any, seed: int) -> None:
