@@ -120,6 +120,18 @@ def test_merged_machines_are_the_dense_matching(
     assert found.gap <= 1e-8
 
 
+def test_arcs_are_added_until_none_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a guess that leaves types empty, places that were not written down have to be found."""
+    monkeypatch.setattr(allox_matching, "DENSE", 0)
+    monkeypatch.setattr(Queues, "greedy", lambda self: np.zeros(len(self.duration), dtype=np.int64))
+    rng = np.random.default_rng(4)
+    p, machines = rng.lognormal(3.0, 1.0, (60, 3)), np.array([1, 2, 1])
+    found = match(Queues(p, machines), Budget.of(None))
+    assert found.value == pytest.approx(dense(p, machines), rel=1e-9)
+    assert found.gap is not None
+    assert found.gap <= 1e-8
+
+
 def test_only_the_first_of_each_machine_starts_and_running_jobs_stay() -> None:
     round_ = waiting(
         [[9, 9], [1, 9], [2, 9], [3, 9]], [2, 0], running=[True, False, False, False],

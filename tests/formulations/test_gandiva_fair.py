@@ -134,6 +134,14 @@ def test_no_gain_is_left_where_there_is_room(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds())
+def test_trading_goes_on_until_no_pair_of_types_trades(seed: int) -> None:
+    gpus, speed, most = draw(np.random.default_rng(seed))
+    after, _ = traded(gpus, speed, most)
+    _, more = traded(after, speed, most)
+    assert all(trade.fast <= 1e-6 for trade in more)
+
+
+@pytest.mark.parametrize("seed", seeds())
 def test_filling(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows, kinds, groups = int(rng.integers(1, 9)), int(rng.integers(1, 4)), int(rng.integers(1, 4))

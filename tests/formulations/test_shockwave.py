@@ -94,6 +94,14 @@ def draw(rng: np.random.Generator) -> TrainingRound:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("form", ["whole", "fluid"])
+@pytest.mark.parametrize(("most_rho", "kept"), [(0.75, True), (0.7, False)])
+def test_finish_times_by_hand(form: Any, most_rho: float, kept: bool) -> None:
+    """Alone on a half each takes 8 rounds; after 4, progress f ends at 4 + 8 (1 - f) <= 8 rho."""
+    answer = decide(golden(), window_rounds=4, form=form, most_rho=most_rho)
+    assert any("was given up" in note for note in answer.notes) == (not kept)
+
+
 class Oracle:
     """All plans of whole rounds, from the raw columns, job by job."""
 

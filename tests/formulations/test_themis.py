@@ -163,6 +163,42 @@ def test_winners_pay_with_whole_leases() -> None:
     assert again.carry["debt"].tolist() == pytest.approx([0.0, 0.0, 0.0, 2 * debt - 1.0])
 
 
+def test_who_has_just_paid_comes_last() -> None:
+    """a wins (its run is long), owes a whole lease, and b gets the GPU though a waits longer."""
+    round_ = TrainingRound(
+        cluster=Cluster.uniform({"only": 1}),
+        jobs=Jobs.of(
+            id=["a", "b"], gang=[1, 1], work=[1e5, 100.0], throughput_per_s=[[1.0], [1.0]],
+            arrival_s=[0.0, 100.0],
+        ),
+        now_s=600.0,
+    )  # fmt: skip
+    owing = {"id": ["a", "b"], "debt": [0.7, 0.0]}
+    answer = decide(round_, owing, fairness=0.0)
+    kept = (500 + 100) / (500 + 300 + 200)
+    assert answer.per_job["kept"].tolist() == pytest.approx([kept, 1.0])
+    assert answer.allocation.job.tolist() == [1]
+    assert answer.carry["debt"].tolist() == pytest.approx([0.7 + 0.4 - 1.0, 0.0])
+    assert decide(round_, None, fairness=0.0).allocation.job.tolist() == [0]
+
+
+def test_leftovers_go_to_those_who_did_not_bid() -> None:
+    """a bids nothing for the slow GPU, as waiting is better; b takes it though a waits longer."""
+    round_ = TrainingRound(
+        cluster=Cluster.uniform({"slow": 1, "fast": 1}),
+        jobs=Jobs.of(
+            id=["a", "b", "c"], gang=[1, 1, 1], work=[1e4, 1e5, 1e5],
+            throughput_per_s=[[0.1, 10.0], [1.0, 0.0], [1.0, 1.0]],
+            arrival_s=[0.0, 500.0, 500.0], running=[False, False, True],
+            previous_type=[-1, -1, 1], held_gpus=[0, 0, 1], preemptible=[True, True, False],
+        ),
+        now_s=600.0,
+    )  # fmt: skip
+    answer = decide(round_, fairness=0.5)
+    assert answer.per_job["rho"][0] > answer.per_job["rho"][1]
+    assert answer.allocation.job.tolist() == [1, 2]
+
+
 def test_leases_go_on_to_their_end() -> None:
     columns: dict[str, Any] = {
         "running": [False, False, False, True], "previous_type": [-1, -1, -1, 0],
