@@ -17,6 +17,8 @@ from apportion.formulations.training.gavel import (
     GavelMakespan,
     GavelThroughput,
 )
+from apportion.formulations.training.gavel.hierarchy import fill_entities
+from apportion.formulations.training.time_shares import Sharers
 from apportion.instances import Decision, InstanceError
 from apportion.instances.training import Cluster, Jobs, Tenants, TrainingRound
 from apportion.solver import Budget, Solver
@@ -236,3 +238,14 @@ def test_prices_name_the_types() -> None:
             GavelCost(prices=prices)
     assert GavelCost(prices="v=3, k=1") == GavelCost(prices=PRICES)
     assert hash(GavelCost(prices=PRICES)) == hash(GavelCost(prices="v=3,k=1"))
+
+
+def test_jobs_that_reach_their_caps_together_hold_nobody_back() -> None:
+    # on one type a gang's cap is its size: a and b end at 1 in one step, c goes on to 2
+    tenants = Tenants(["one", "two", "three"], [1.0] * 3, [math.inf] * 3)
+    columns = {"gang": [1, 1, 2], "tenant": [0, 1, 2], "tenants": tenants}
+    policy, sharers = GavelLAS(tenants="fifo"), Sharers.of(case(((1.0,),) * 3, (5,), **columns))
+    filled = fill_entities(
+        policy.levels_of(sharers), policy.entities(sharers), Solver(gap=0.0), Budget.of(None)
+    )
+    assert filled.level == pytest.approx([1.0, 1.0, 2.0])
