@@ -11,7 +11,9 @@ import pytest
 from apportion.formulations.training.leases import (
     LeaseJobs,
     LeasePlan,
+    class_model,
     job_model,
+    lease_classes,
     plan_faults,
     plan_leases,
 )
@@ -238,6 +240,28 @@ def test_same_plan_again() -> None:
     one, two = planned(jobs, capacity), planned(jobs, capacity)
     assert np.array_equal(one.option, two.option)
     assert np.array_equal(one.lease, two.lease)
+
+
+@pytest.mark.parametrize("falls", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_alone_reach_the_class_model(seed: int, falls: bool) -> None:
+    """With room for packing, cores of forced work prove what the model with leases finds."""
+    rng = np.random.default_rng(seed)
+    gang, need = rng.choice([1, 1, 1, 2], 150), rng.integers(1, 7, 150)
+    options = [
+        [(int(n + s), 10.0), (int(n + s + 2), 7.0)][: 1 + int(rng.integers(0, 2))]
+        for n, s in zip(need, rng.integers(0, 4, 150), strict=True)
+    ]
+    jobs = LeaseJobs.soft(gang, need, options)
+    capacity = np.full(12, 36) - (rng.integers(0, 4, 12) if falls else 0)
+    keep = rng.random(150) < 0.1
+    for accepted in (None, keep):
+        plan = planned(jobs, capacity, accepted=accepted)
+        assert plan.status == "OPTIMAL"
+        assert all(stage.name != "class model" for stage in plan.stages)
+        classes = lease_classes(jobs, capacity, accepted)
+        answer = EXACT.solve(class_model(classes), budget=Budget.of(120.0))
+        assert answer.objective == pytest.approx(plan.value)
 
 
 @pytest.mark.parametrize("backend", ["auto", "highs", "highs-simplex", "cpsat", "scip", "cbc"])

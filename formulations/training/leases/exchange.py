@@ -105,7 +105,7 @@ def _opened(
     for some in (rows[start : start + AT_ONCE] for start in range(0, rows.size, AT_ONCE)):
         may = ~plan[some[:, None], targets] & (due[some, None] > targets)
         may &= room[targets] >= gang[some, None]
-        for at in may.any(axis=1).nonzero()[0].tolist():
+        for at in np.flatnonzero(may.any(axis=1)).tolist():
             row, own = int(some[at]), int(gang[some[at]])
             fit = targets[may[at] & (room[targets] >= own)]
             if not fit.size:
