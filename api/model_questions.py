@@ -42,7 +42,12 @@ class Resizable(Protocol):
         """Leases that go on, and the GPUs they leave."""
         ...
 
-    def with_gpus(self, kind: int, more: int) -> Any:
+    @property
+    def model(self) -> Model | None:
+        """The model."""
+        ...
+
+    def with_gpus(self, kind: int, more: int) -> Resizable:
         """Give the program with so many GPUs more of a type."""
         ...
 
@@ -299,10 +304,9 @@ def _loosened(program: Any, model: Model) -> Model:
     They are there for proofs and follow from the rows; but where they are reached a price may
     stand at them, and not at the rows.
     """
-    sized: bool = isinstance(program, Resizable)
-    if not sized:
+    if not isinstance(program, Resizable):
         return model
-    more = program
+    more: Resizable = program
     for kind, free in enumerate(program.held.free.tolist()):
         more = more.with_gpus(kind, free + 1)
     wider: Model | None = more.model

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from apportion.formulations.training.fft.compensation import Compensation
+from apportion.formulations.training.fft.ran import NotingSolver, with_skipped
 from apportion.formulations.training.fft.work_conservation import MostGpus, Placeable, most_gpus
 from apportion.formulations.training.greedy import NOWHERE, fill
 from apportion.formulations.training.pinned import Pinned
@@ -309,14 +310,15 @@ class FFTProgram:
         if budget.left_s() <= 0.0 or not self.rows.size:
             return self._without_search(kinds, first)
         start = time.perf_counter()
+        noting = NotingSolver.of(solver)
         reached = (
             None
             if self.work_conservation == "none"
-            else most_gpus(self.placeable, kinds, solver, Deadline.of(_seconds(budget)))
+            else most_gpus(self.placeable, kinds, noting, Deadline.of(_seconds(budget)))
         )
         stages = (first,)
         if reached is not None and not reached.trivial:
-            stages = (first, self._stage("most_gpus", start, reached.kinds, None))
+            stages = (first, noting.told(self._stage("most_gpus", start, reached.kinds, None)))
         if reached is not None:
             kinds = reached.kinds
         if self.work_conservation == "hard" and reached is not None and reached.gpus < self.asked:
@@ -324,8 +326,10 @@ class FFTProgram:
         if budget.left_s() <= 0.0:
             return self._decision(kinds, self._unproved(kinds), None, stages, time_limited=True)
         total = None if reached is None else float(reached.gpus)
-        answer = self._choose(total, kinds, solver, budget)
-        out = self._from_choice(answer, kinds, stages, reached is None or reached.proved)
+        noting = NotingSolver.of(solver)
+        answer = self._choose(total, kinds, noting, budget)
+        sure = reached is None or reached.proved
+        out = self._from_choice(answer, kinds, stages, sure, noting)
         late = reached is not None and reached.time_limited
         return replace(out, time_limited=out.time_limited or late)
 
@@ -389,8 +393,9 @@ class FFTProgram:
         )  # fmt: skip
 
     def _from_choice(
-        self, answer: ChoiceSolution, kinds: Ints, stages: tuple[Stage, ...], sure: bool
-    ) -> Decision:
+        self, answer: ChoiceSolution, kinds: Ints, stages: tuple[Stage, ...], sure: bool,
+        noting: NotingSolver,
+    ) -> Decision:  # fmt: skip
         if answer.plan is not None:
             kinds = self._spread(answer.plan)
         told = [*stages]
@@ -400,14 +405,13 @@ class FFTProgram:
                 # the plan handed over is the one of the stage before
                 told[-1] = replace(told[-1], answered=own)
                 continue
-            told.append(
-                Stage(
-                    stage.name, stage.elapsed_s,
-                    None if stage.objective is None else stage.objective + self.held_cost,
-                    None if stage.bound is None or not sure else stage.bound + self.held_cost,
-                    answered=own and stage.objective is not None, note=stage.note,
-                )
+            value = None if stage.objective is None else stage.objective + self.held_cost
+            bound = None if stage.bound is None or not sure else stage.bound + self.held_cost
+            step = Stage(
+                stage.name, stage.elapsed_s, value, bound, _gap(value, bound),
+                answered=own and value is not None, note=stage.note,
             )  # fmt: skip
+            told.append(noting.told(step))
         bound = None if answer.bound is None or not sure else answer.bound + self.held_cost
         status = answer.status if sure else Status.FEASIBLE
         if answer.plan is None:
@@ -442,9 +446,11 @@ class FFTProgram:
         took_s = time.perf_counter() - start
         if answer.point is None:
             stage = Stage("milp", took_s, backend=answer.backend, note=answer.message)
+            stage = with_skipped(stage, answer.skipped)
             return self._without_point(answer, solver, budget, kinds, (first, stage))
         decided = self.decode(answer)
         stage = replace(decided.stages[-1], elapsed_s=took_s, backend=answer.backend)
+        stage = with_skipped(stage, answer.skipped)
         if self.custom is None and self._ahead(kinds, decided):
             stage = replace(stage, answered=False)
             return self._decision(
@@ -534,10 +540,10 @@ class FFTProgram:
         self, name: str, start: float, kinds: Ints, bound: float | None, *,
         answered: bool = False,
     ) -> Stage:  # fmt: skip
+        value = self._value(kinds)
         return Stage(
-            name, time.perf_counter() - start, self._value(kinds), bound,
-            answered=answered,
-        )  # fmt: skip
+            name, time.perf_counter() - start, value, bound, _gap(value, bound), answered=answered
+        )
 
     def _decision(
         self, kinds: Ints, status: str, bound: float | None, stages: tuple[Stage, ...], *,
@@ -547,9 +553,9 @@ class FFTProgram:
         if self.held.chosen:
             # what is proved holds for the chosen types only
             status, bound = ("FEASIBLE" if status == "OPTIMAL" else status), None
-            stages = tuple(replace(stage, bound=None) for stage in stages)
+            stages = tuple(replace(stage, bound=None, gap=None) for stage in stages)
             notes = (*notes, "reservations for any type were put on types first, then the rest")
-        gap = None if bound is None else _relative(value, bound)
+        gap = _gap(value, bound)
         end_s = self.round_.now_s + self.round_.duration_s
         if stages and not any(stage.answered for stage in stages):
             stages = (replace(stages[0], answered=True), *stages[1:])
@@ -592,6 +598,9 @@ def _seconds(budget: Budget) -> float | None:
     return None if left == float("inf") else max(left, 1e-6)
 
 
-def _relative(value: float, bound: float) -> float:
+def _gap(value: float | None, bound: float | None) -> float | None:
+    """Relative distance of a value from its bound, None where either is missing."""
+    if value is None or bound is None:
+        return None
     size = max(abs(value), abs(bound))
     return abs(value - bound) / size if size > 0.0 else 0.0

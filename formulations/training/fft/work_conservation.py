@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -80,8 +80,7 @@ def most_gpus(jobs: Placeable, greedy: Ints, solver: Solver, budget: Budget) -> 
         capacity=jobs.free.astype(np.float64),
         count=classes.count,
     )
-    exact = Solver(gap=0.0, backend=solver.backend, seed=solver.seed, work_limit=solver.work_limit)
-    answer = solve_choice(choice, exact, budget=budget)
+    answer = solve_choice(choice, replace(solver, gap=0.0), budget=budget)
     if answer.plan is None:
         return MostGpus(placed, greedy, False, False, answer.time_limited)
     gpus = int((answer.plan * choice.amount).sum())
