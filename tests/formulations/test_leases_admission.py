@@ -17,6 +17,9 @@ def proved(admission: Admission) -> None:
     assert not (leases & (np.arange(admission.capacity.size) >= due[:, None])).any()
     assert (admission.free == admission.capacity - gang @ leases.astype(np.int64)).all()
     assert (admission.free >= 0).all()
+    # what is kept up to date job by job is what a new start counts
+    again = Admission.of(admission.capacity, gang, need, due, leases)
+    assert (again._slack == admission._slack).all()
 
 
 def test_worked_example_and_its_counter_offer() -> None:

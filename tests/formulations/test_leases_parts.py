@@ -23,6 +23,7 @@ from apportion.formulations.training.leases import (
     tightest_set,
 )
 from apportion.formulations.training.leases.exchange import exchanged
+from apportion.formulations.training.leases.relaxation import Relaxation, solve_relaxed
 from apportion.instances import InstanceError
 from apportion.solver import Budget, Solver
 
@@ -73,6 +74,24 @@ def test_classes_by_what_can_still_be_met() -> None:
     assert classes.option.tolist() == [1, 0, 0]
     assert lease_classes(jobs, array(1, 2, 2)).of_class.tolist() == [0, 1, 2]
     assert lease_classes(jobs, array(1, 1, 2)).of_class.tolist() == [0, 2]
+
+
+def test_options_that_the_horizon_makes_equal_are_one_column() -> None:
+    jobs = LeaseJobs.soft([1], [1], [[(1, 9.0), (2, 5.0), (3, 4.0)]])
+    assert lease_classes(jobs, array(1, 1)).option.tolist() == [0, 1]
+
+
+def test_bound_knows_the_sets_that_falling_capacity_needs() -> None:
+    """The first k leases allow both jobs; lease 1 alone, where each must run, allows one."""
+    jobs = LeaseJobs.hard([1, 1], [2, 2], [2, 2])
+    solver, budget = Solver(gap=0.0), Budget.of(60.0)
+    for capacity, bound in ((array(3, 1), 1.0), (array(2, 2), 2.0)):
+        classes = lease_classes(jobs, capacity)
+        problem = Relaxation.of(classes, classes.value)
+        relaxed = solve_relaxed(problem, solver, budget)
+        assert relaxed.price is not None
+        assert relaxed.price.bound == pytest.approx(bound)
+        assert problem.with_violated(array(2)) is None or bound == 1.0
 
 
 def test_kept_jobs_are_a_class_of_their_own() -> None:

@@ -76,6 +76,12 @@ def test_first_lease_example(sigma: int, first: int | None, total: int) -> None:
         assert Fraction(plan.value) + sigma * Fraction(first, 4) == total
 
 
+def test_first_lease_needs_no_model_where_forced_work_tells() -> None:
+    plan = planned(hard((1, 1, 2), (1, 1, 2), (1, 1, 2)), [2, 2], sigma=-1)
+    assert (plan.use.tolist(), plan.first_lease_bound) == ([1, 2], 1)
+    assert plan.stages[-1].backend is None
+
+
 def test_first_lease_by_the_job_model() -> None:
     """The reference model, with value first and the GPUs of lease 0 second."""
     for sigma, first in ((-1, 0.0), (1, 4.0)):

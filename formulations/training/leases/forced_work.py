@@ -150,9 +150,7 @@ def refuted(gang: Ints, need: Ints, due: Ints, count: Ints, capacity: Ints) -> b
             return True
     if rising(capacity):
         return False
-    least, chosen = tightest_set(gang, need, due, count, packed(gang, capacity))
-    if least < -0.5:
-        return True
+    _, chosen = tightest_set(gang, need, due, count, packed(gang, capacity))
     row = forced_work(gang, need, due, capacity, chosen[None, :])
     return bool((row.coefficient @ count > row.side).any())
 
