@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from ortools.graph.python import min_cost_flow
 
 from apportion.instances import Budget
 from apportion.instances.columns import Bools, Floats, Ints
@@ -233,6 +232,9 @@ class _Arcs:
         """Place of each job at least cost over these arcs; None where there is none."""
         n, places, cost = self.queues.duration.shape[0], self.room.size, self.cost
         whole: Ints = np.round(cost * (2.0**COST_BITS / float(cost.max()))).astype(np.int64)
+        # OR-Tools takes a while to import, and most callers never match
+        from ortools.graph.python import min_cost_flow
+
         # the stubs of the code give arrays scalars for shapes
         network: Any = min_cost_flow.SimpleMinCostFlow()
         network.add_arcs_with_capacity_and_unit_cost(

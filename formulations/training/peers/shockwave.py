@@ -59,7 +59,8 @@ class Shockwave:
         ``whole``: binaries for every job, type and round. ``fluid``: parts of rounds, a
         relaxation. ``auto``: whole where that is small.
     planning_s
-        Most seconds for a plan.
+        Most seconds for a plan where the caller sets a time limit; without one no clock stops the
+        search, so that runs repeat.
     """
 
     source: ClassVar[str] = (
@@ -162,7 +163,9 @@ class ShockwaveProgram:
         start = time.perf_counter()
         if self.ahead is not None or not self.sharers.rows.size:
             return self.incumbent()
-        left_s = min(budget.left_s(), self.policy.planning_s)
+        left_s = budget.left_s()
+        if np.isfinite(left_s):
+            left_s = min(left_s, self.policy.planning_s)
         if left_s <= 0.0:
             return replace(self.incumbent(), time_limited=True)
         deadline = Deadline.of(None if np.isinf(left_s) else left_s)
