@@ -137,6 +137,13 @@ def test_one_gang_counts_whole_gangs_only() -> None:
     assert not refuted(array(2), array(2), array(2), array(1), array(2, 3, 1))
 
 
+def test_falling_capacity_is_refuted_by_a_later_lease() -> None:
+    two = (array(1), array(2), array(2), array(2))
+    assert refuted(*two, array(3, 1))
+    assert not refuted(*two, array(2, 2))
+    assert not refuted(*two, array(2, 3))
+
+
 def _fluid_room(gang: Any, need: Any, due: Any, count: Any, capacity: Any) -> tuple[int, int]:
     """Work of all jobs, and the most of it that max flow brings into the leases."""
     from ortools.graph.python import max_flow
