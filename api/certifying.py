@@ -11,12 +11,17 @@ from apportion.instances import Decision
 from apportion.instances.columns import Floats, Ints
 from apportion.instances.policy import Column
 from apportion.instances.training import Allocation, TrainingRound
-from apportion.solver import Choice, Model, Solution, certify
+from apportion.model_questions import Valued
+from apportion.solver import Choice, Model, Solution, Status, certify
 from apportion.solver.choice_prices import priced
 
 SCHEMA = "apportion/round-certificate/1"
 
 MODEL_SCHEMA = "apportion/model-certificate/1"
+
+ROUNDED = 1e-6
+"""Relative distance of an answer from its model's optimum that counts as none where shares are
+moved back into their rules before they are read: simplex codes work to 1e-7."""
 
 
 @runtime_checkable
@@ -112,11 +117,22 @@ def _of_model(
     solution: Solution | None = getattr(planned, "solution", None)
     if model is None or solution is None:
         return None
+    if isinstance(program, Valued):
+        gap = max(gap, ROUNDED)
     return {
         "schema": MODEL_SCHEMA,
         "left_out": left_out(round_, planned.allocation, carried),
         "model": certify(model, solution, gap=gap).to_dict(),
     }
+
+
+def in_policy_units(program: object, value: float) -> float | None:
+    """Value of a model's objective, or a bound of it, in units of the policy's; None: no number."""
+    if not isinstance(program, Valued):
+        return value
+    return program.value_of(
+        Solution(Status.OPTIMAL, None, (value,), (value,), backend="", elapsed_s=0.0)
+    )
 
 
 def left_out(round_: TrainingRound, plan: Allocation, carried: Allocation) -> list[dict[str, Any]]:

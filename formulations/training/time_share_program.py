@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from apportion.formulations.training.modelled import ModelledDecision
 from apportion.formulations.training.plain import joined, notes_on_hopeless
 from apportion.formulations.training.time_shares import (
     NEVER_SERVED,
@@ -58,6 +59,9 @@ class Fractions:
         What a reader should know.
     time_limited
         Whether the clock stopped a step.
+    solution
+        What proves it: a solution of ``model_of`` whose point has these fractions; None where the
+        objective did not come from one solve of it.
     """
 
     x: Floats
@@ -68,6 +72,7 @@ class Fractions:
     stages: tuple[Stage, ...] = ()
     notes: tuple[str, ...] = ()
     time_limited: bool = False
+    solution: Solution | None = None
 
 
 def gap_of(value: float | None, bound: float | None) -> float | None:
@@ -145,12 +150,24 @@ def fractions_of(model: Model, solution: Solution, jobs: int, types: int) -> Flo
     ModelError
         Where the model has no such block.
     """
-    block = next((one for one in model.column_blocks if one.name == TIME), None)
-    if block is None:
-        raise ModelError(f"{model.name}: has no columns {TIME!r} by job and type")
+    block = model_block(model, TIME)
     out = np.zeros((jobs, types))
     out[_codes(block, "job"), _codes(block, "type")] = solution.x[block.start : block.stop]
     return out
+
+
+def model_block(model: Model, name: str) -> Block:
+    """Find a family of columns.
+
+    Raises
+    ------
+    ModelError
+        Where the model has no such family.
+    """
+    block = next((one for one in model.column_blocks if one.name == name), None)
+    if block is None:
+        raise ModelError(f"{model.name}: has no columns {name!r} by job and type")
+    return block
 
 
 def priorities(x: Floats, received_s: Floats, elapsed_s: float) -> Floats:
@@ -312,7 +329,7 @@ class TimeShareProgram:
             stage, time.perf_counter() - start, answer.objective, answer.bound, answer.gap,
             answered=not any(one.answered for one in answer.stages),
         )  # fmt: skip
-        return Decision(
+        return ModelledDecision(
             joined(sharers.held, kinds, round_.jobs.gang),
             status=answer.status,
             objective=answer.objective,
@@ -323,4 +340,5 @@ class TimeShareProgram:
             stages=(*answer.stages, own),
             notes=(*answer.notes, *notes_on_hopeless(round_)),
             time_limited=answer.time_limited,
+            solution=answer.solution,
         )
