@@ -326,7 +326,7 @@ def make(one: Reference, data: Path, out: Path, scratch: Path, workers: int) -> 
     paths = {key: folder / f"{key[0]}_{key[1]:g}_{key[2]}.json" for key in cells}
     missing = [key for key in cells if not paths[key].exists()]
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, max_tasks_per_child=8) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
         jobs = {pool.submit(cell, one.name, *key, str(data), None): key for key in missing}
         for count, future in enumerate(as_completed(jobs), 1):
             path = paths[jobs[future]]
