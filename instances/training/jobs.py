@@ -196,7 +196,8 @@ class Jobs:
     config_offsets, config_gpus, config_type, config_throughput_per_s
         Ragged: further configurations, GPUs x type -> throughput.
     deadline_offsets, deadline_s, deadline_value
-        Ragged: deadlines, rising, with the value of finishing by each.
+        Ragged: deadlines, rising and not before the arrival, with the value of finishing by each,
+        which must not rise.
     observed_offsets, observed_iteration, observed_metric
         Ragged: the iteration-metric curve seen so far.
     spread_offsets, spread_hosts, spread_speed
@@ -377,6 +378,24 @@ class Jobs:
             inner[starts[starts < values.size]] = False
             rising = np.r_[True, np.diff(values) > 0] if values.size else inner
             require(values, rising | ~inner, f"jobs.{step}", "must rise within a job")
+        self._check_deadlines()
+
+    def _check_deadlines(self) -> None:
+        """Refuse deadlines before the arrival, and lateness that is worth more than punctuality."""
+        due, worth = self.deadline_s, self.deadline_value
+        if not due.size:
+            return
+        of = np.repeat(np.arange(len(self)), np.diff(self.deadline_offsets))
+        ids = self.id[of]
+        require(
+            due, due >= self.arrival_s[of], "jobs.deadline_s",
+            "must not lie before the job's arrival_s", ids,
+        )  # fmt: skip
+        falls = np.r_[True, (np.diff(worth) <= 0) | (np.diff(of) > 0)]
+        require(
+            worth, falls, "jobs.deadline_value",
+            "must not rise within a job: finishing later is worth no more", ids,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return cast(int, self.__dict__["_count"])

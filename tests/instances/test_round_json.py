@@ -91,6 +91,8 @@ def ragged(draw: st.DrawFn, name: str, n: int, types: int) -> dict[str, Any]:
     for part in ("deadline_s", "spread_hosts"):
         if part in out:
             out[part] = np.arange(total) + 1.0  # must rise within a job
+    if "deadline_value" in out:
+        out["deadline_value"] = -np.sort(-out["deadline_value"])  # must not rise within a job
     return out
 
 
@@ -110,6 +112,8 @@ def rounds(draw: st.DrawFn) -> TrainingRound:
         columns.setdefault("max_gpus", [2] * n)
     for name in draw(st.sets(st.sampled_from(sorted(RAGGED)))):
         columns.update(draw(ragged(name, n, k)))
+    if "deadline_s" in columns and "arrival_s" in columns:  # no deadline before the arrival
+        columns["arrival_s"] = [-abs(instant) for instant in columns["arrival_s"]]
     rates = draw(st.lists(st.lists(AMOUNT, min_size=k, max_size=k), min_size=n, max_size=n))
     held = draw(st.integers(0, int(cluster.node_gpus[0]))) if n and cluster.nodes.size else 0
     if held:  # the first job holds GPUs of the first node
@@ -222,6 +226,8 @@ BAD: list[tuple[str, Any, str]] = [
     ("jobs.gag", [1, 2], "jobs.gag: unknown key; did you mean 'gang'?"),
     ("jobs.deadline_value", [[1], []], "jobs.deadline_value[0] has 1 values, jobs.deadline_s[0] has 2"),
     ("jobs.deadline_s", [[9, 8], []], "jobs.deadline_s[1] = 8.0: must rise within a job"),
+    ("jobs.deadline_s", [[-1, 8], []], "jobs.deadline_s[0] = -1.0 (job 'a'): must not lie before the job's arrival_s"),
+    ("jobs.deadline_value", [[1, 2], []], "jobs.deadline_value[1] = 2.0 (job 'a'): must not rise within a job"),
     ("jobs.deadline_s", ..., "jobs.deadline_s is missing: jobs.deadline_value is given"),
     ("jobs.work", ..., "jobs.work is missing"),
     ("jobs", ..., "round.jobs is missing"),

@@ -35,6 +35,10 @@ def jobs(**changes: Any) -> Jobs:
     return Jobs(**{**columns, **changes})
 
 
+def due(offsets: Any, at_s: Any, value: Any, **others: Any) -> dict[str, Any]:
+    return {"deadline_offsets": offsets, "deadline_s": at_s, "deadline_value": value, **others}
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
@@ -58,12 +62,24 @@ def jobs(**changes: Any) -> Jobs:
         ({"min_gpus": [2, 2], "max_gpus": [1, 2]}, "jobs.max_gpus[0] = 1 (job 'a'): must not be below"),
         ({"code": [3, 3]}, "jobs.code: codes must differ"),
         ({"deadline_s": [1.0]}, "jobs.deadline_s is given without jobs.deadline_offsets"),
+        (due([0, 1, 2], [5, 6], [1, 1], arrival_s=[5, 6.5]), "jobs.deadline_s[1] = 6.0 (job 'b'): must not lie before the job's arrival_s"),
+        (due([0, 1, 3], [5, 6, 6], [1, 3, 2]), "jobs.deadline_s[2] = 6.0: must rise within a job"),
+        (due([0, 0, 2], [5, 6], [2, 2.5]), "jobs.deadline_value[1] = 2.5 (job 'b'): must not rise within a job: finishing later is worth no more"),
+        (due([0, 1, 2], [5, np.nan], [1, 1]), "jobs.deadline_s[1] = NaN: not a number"),
+        (due([0, 1, 2], [5, 6], [1, np.inf]), "jobs.deadline_value[1] = inf: must be finite"),
     ],
 )  # fmt: skip
 def test_jobs(changes: Any, told: str) -> None:
     with pytest.raises(InstanceError) as error:
         jobs(**changes)
     assert told in str(error.value)
+
+
+def test_deadlines_at_their_limits() -> None:
+    """A deadline at the arrival, equal values, and a next job that is worth more all pass."""
+    whole = jobs(**due([0, 2, 3], [5, 6, 5], [2, 2, 9], arrival_s=[5, 5]))
+    assert whole.deadline_value.tolist() == [2, 2, 9]
+    assert len(jobs(**due([0, 0, 0], [], [])).deadline_s) == 0
 
 
 def cluster(**changes: Any) -> Cluster:
@@ -166,14 +182,14 @@ def test_gangs_that_never_fit_are_reported_not_refused() -> None:
 
 def test_columns_are_read_only_and_views_equal_copies() -> None:
     whole = jobs(
-        deadline_offsets=[0, 1, 3], deadline_s=[5.0, 6.0, 7.0], deadline_value=[1.0, 2.0, 3.0]
+        deadline_offsets=[0, 1, 3], deadline_s=[5.0, 6.0, 7.0], deadline_value=[1.0, 3.0, 2.0]
     )
     with pytest.raises(ValueError, match="read-only"):
         whole.work[0] = 3
     part = whole.take(np.array([1]))
     again = jobs(
         id=["b"], gang=[2], work=[20.0], throughput_per_s=[[0.5, 0.0]], code=[1],
-        deadline_offsets=[0, 2], deadline_s=[6.0, 7.0], deadline_value=[2.0, 3.0],
+        deadline_offsets=[0, 2], deadline_s=[6.0, 7.0], deadline_value=[3.0, 2.0],
     )  # fmt: skip
     assert part == again
     assert len(part) == 1
