@@ -27,7 +27,8 @@ from apportion.certifying import (
 )
 from apportion.executor.training import check
 from apportion.instances import InstanceError
-from apportion.instances.training import Allocation, TrainingRound
+from apportion.instances.columns import Floats
+from apportion.instances.training import Allocation, Shares, TrainingRound
 from apportion.instances.training.answer_json import allocation_from_dict, allocation_to_dict
 from apportion.instances.training.round_json import read_round, round_to_dict
 from apportion.model_questions import Valued
@@ -220,10 +221,38 @@ class _Findings:
             moved = isinstance(program, Valued) and name == "bound"
             if not _same(told, value, abs(told or 0.0), ROUNDED if moved else SAME):
                 self.faults.append(f"{name}: {value} by the model, the answer says {told}")
+        if isinstance(program, Valued):
+            self._shares(model, np.array(data["model"]["point"], dtype=np.float64))
         if not self.faults:
             self.proved.append(
                 f"model: {status.lower()} with objective {self.answer.objective:.12g}, by"
                 f" {found.arithmetic} arithmetic"
+            )
+
+    def _shares(self, model: Model, point: Floats) -> None:
+        """Check that the shares are those of the model's point: its time by job and type."""
+        shares: Shares | None = self.answer.decision.shares
+        block = next(
+            (one for one in model.column_blocks if {a.name for a in one.axes} == {"job", "type"}),
+            None,
+        )
+        if shares is None or block is None:
+            self.faults.append("shares: there are none, though the model is one of shares")
+            return
+        axes = {axis.name: axis for axis in block.axes}
+        job, kind = (np.asarray(axes[name].codes, dtype=np.int64) for name in ("job", "type"))
+        ids = {name: row for row, name in enumerate(self.round_.jobs.id.tolist())}
+        row = np.array([ids[name] for name in axes["job"].labels], dtype=np.int64)[job]
+        user = shares.of_job[row]
+        meant = point[block.start : block.stop] * self.round_.jobs.gang[row]
+        told = np.where(user >= 0, shares.gpus[user, kind], 0.0)
+        bad = np.flatnonzero(~np.isclose(told, meant, rtol=SAME, atol=SAME))
+        if bad.size:
+            at = int(bad[0])
+            where = f"job {axes['job'].labels[job[at]]!r} on {axes['type'].labels[kind[at]]}"
+            self.faults.append(
+                f"shares: {meant[at]:.12g} GPUs for {where} by the model, the answer says"
+                f" {told[at]:.12g}"
             )
 
     def _with_left_out(

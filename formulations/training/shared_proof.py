@@ -2,83 +2,107 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from apportion.formulations.training.time_share_program import TIME, model_block
 from apportion.instances.columns import Floats
-from apportion.solver import Axis, Classes, Model, Solution
+from apportion.solver import Axis, Block, Classes, Model, Solution
 
 LARGEST_PROOF = 4_000
-"""Columns of the model of all jobs up to which a proof is kept with an answer: it is made in some
+"""Pairs of jobs and types up to which a proof is kept with an answer: it is made in some
 milliseconds there, and beyond that files grow by megabytes."""
 
 
-def spread_proof(
-    whole: Model, merged: Model, found: Solution, classes: Classes, x: Floats
-) -> Solution | None:
-    """Give the solution of the model of all jobs that fractions and a merged solution make up.
-
-    Its point has the fractions that were really decided, and every other column at the largest
-    value that rows leave it; identical jobs share the dual of their class.
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """One solve of a model of classes of identical jobs.
 
     Parameters
     ----------
-    whole
-        A model with columns ``TIME`` by job and type and at most one more, which no ``<=`` row
-        holds; families of rows by job or by type. One objective, which is maximised.
-    merged
-        The same model of classes of identical jobs, by the first job of each.
+    model
+        The model of the first job of each class, with columns by ``job`` and ``type``.
     found
         Its solution.
     classes
         The classes, of all jobs that share.
+    """
+
+    model: Model
+    found: Solution
+    classes: Classes
+
+
+def spread_proof(whole: Model, merged: Merged, x: Floats) -> Solution | None:
+    """Give the solution of the model of all jobs that fractions and a merged solution make up.
+
+    Its point has the fractions that were really decided, and every other column at the largest
+    value that rows leave it; identical jobs have equal parts of the dual of their class.
+
+    Parameters
+    ----------
+    whole
+        The same model of all jobs: columns by ``job`` and ``type``, and behind them columns that
+        only ``>=`` rows hold down; families of rows by job or by type; one objective.
+    merged
+        The model that was solved.
     x
         Fractions, shape (m, k).
 
     Returns
     -------
-    The solution; None where the merged one has no duals, or the model is too large to keep it.
+    The solution; None where the merged one has no duals.
     """
-    if found.duals is None or whole.column_count > LARGEST_PROOF or len(whole.objectives) > 1:
+    found = merged.found
+    objective, *others = whole.objectives
+    if found.duals is None or others:
         return None
+    jobs = _Jobs.of(whole, merged.classes)
     duals = np.zeros(whole.row_count)
-    own = {block.name: block for block in merged.row_blocks}
+    source = {block.name: block for block in merged.model.row_blocks}
     for block in whole.row_blocks:
-        source = own.get(block.name)
-        if source is None or len(block.axes) != 1:
-            return None
-        values = found.duals[source.start : source.stop]
-        if block.axes[0].name == "job":
-            values = _by_job(block.axes[0], source.axes[0], values, classes, whole)
-        if values is None or values.size != block.size:
-            return None
+        own = source[block.name]
+        values = found.duals[own.start : own.stop]
+        for axis, same in zip(block.axes, own.axes, strict=True):
+            if axis.name == "job":
+                values = jobs.parts(axis, same, values)
         duals[block.start : block.stop] = values
     point = _point(whole, x)
-    value = whole.objectives[0].value(point)
+    value = objective.value(point)
     return replace(found, point=point, objectives=(value,), duals=duals, reduced_costs=None)
 
 
-def _by_job(
-    axis: Axis, source: Axis, values: Floats, classes: Classes, whole: Model
-) -> Floats | None:
-    """Duals of the rows of jobs, each an equal part of its class's."""
-    block = model_block(whole, TIME)
-    everyone = list(next(one.labels for one in block.axes if one.name == "job"))
-    row = {label: at for at, label in enumerate(everyone)}
-    place = {label: at for at, label in enumerate(source.labels)}
-    at = np.array([row[label] for label in axis.labels], dtype=np.int64)
-    kind = classes.of_row[at]
-    first = [everyone[one] for one in classes.first[kind].tolist()]
-    if not set(first) <= set(place):
-        return None
-    return values[[place[label] for label in first]] / classes.count[kind]
+@dataclass(frozen=True, eq=False)
+class _Jobs:
+    """Names of all jobs, and their classes."""
+
+    names: list[str]
+    classes: Classes
+
+    @classmethod
+    def of(cls, whole: Model, classes: Classes) -> _Jobs:
+        axes = {axis.name: axis for axis in time_block(whole).axes}
+        return cls([str(label) for label in axes["job"].labels], classes)
+
+    def parts(self, axis: Axis, source: Axis, values: Floats) -> Floats:
+        """Duals of the rows of jobs, each an equal part of its class's."""
+        row = {name: at for at, name in enumerate(self.names)}
+        place = {str(label): at for at, label in enumerate(source.labels)}
+        kind = self.classes.of_row[[row[str(label)] for label in axis.labels]]
+        first = self.classes.first[kind].tolist()
+        return values[[place[self.names[one]] for one in first]] / self.classes.count[kind]
+
+
+def time_block(model: Model) -> Block:
+    """Columns by job and type."""
+    return next(
+        block for block in model.column_blocks if {a.name for a in block.axes} == {"job", "type"}
+    )
 
 
 def _point(whole: Model, x: Floats) -> Floats:
-    """Fractions as values of columns, and what the rows leave of the column beside them."""
-    block = model_block(whole, TIME)
+    """Fractions as values of columns, and what the rows leave of the columns behind them."""
+    block = time_block(whole)
     codes = {axis.name: np.asarray(axis.codes) for axis in block.axes}
     out = np.zeros(whole.column_count)
     out[block.start : block.stop] = x[codes["job"], codes["type"]]
@@ -87,6 +111,6 @@ def _point(whole: Model, x: Floats) -> Floats:
         rows, values = whole.row_of_entry[entries], whole.values[entries]
         falls = values < 0.0
         room = whole.activity(out)[rows[falls]] - whole.row_lower[rows[falls]]
-        out[column] = float((room / -values[falls]).min(initial=np.inf))
-        out[column] = min(max(out[column], float(whole.lower[column])), float(whole.upper[column]))
+        most = float((room / -values[falls]).min(initial=np.inf))
+        out[column] = min(max(most, float(whole.lower[column])), float(whole.upper[column]))
     return out

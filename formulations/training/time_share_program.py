@@ -11,6 +11,7 @@ import numpy as np
 
 from apportion.formulations.training.modelled import ModelledDecision
 from apportion.formulations.training.plain import joined, notes_on_hopeless
+from apportion.formulations.training.shared_proof import LARGEST_PROOF, Merged, spread_proof
 from apportion.formulations.training.time_shares import (
     NEVER_SERVED,
     Received,
@@ -59,9 +60,9 @@ class Fractions:
         What a reader should know.
     time_limited
         Whether the clock stopped a step.
-    solution
-        What proves it: a solution of ``model_of`` whose point has these fractions; None where the
-        objective did not come from one solve of it.
+    proof
+        The solve of ``model_of``, merged over identical jobs, that the objective came from; None
+        where it came from elsewhere.
     """
 
     x: Floats
@@ -72,7 +73,7 @@ class Fractions:
     stages: tuple[Stage, ...] = ()
     notes: tuple[str, ...] = ()
     time_limited: bool = False
-    solution: Solution | None = None
+    proof: Merged | None = None
 
 
 def gap_of(value: float | None, bound: float | None) -> float | None:
@@ -150,24 +151,12 @@ def fractions_of(model: Model, solution: Solution, jobs: int, types: int) -> Flo
     ModelError
         Where the model has no such block.
     """
-    block = model_block(model, TIME)
+    block = next((one for one in model.column_blocks if one.name == TIME), None)
+    if block is None:
+        raise ModelError(f"{model.name}: has no columns {TIME!r} by job and type")
     out = np.zeros((jobs, types))
     out[_codes(block, "job"), _codes(block, "type")] = solution.x[block.start : block.stop]
     return out
-
-
-def model_block(model: Model, name: str) -> Block:
-    """Find a family of columns.
-
-    Raises
-    ------
-    ModelError
-        Where the model has no such family.
-    """
-    block = next((one for one in model.column_blocks if one.name == name), None)
-    if block is None:
-        raise ModelError(f"{model.name}: has no columns {name!r} by job and type")
-    return block
 
 
 def priorities(x: Floats, received_s: Floats, elapsed_s: float) -> Floats:
@@ -340,5 +329,12 @@ class TimeShareProgram:
             stages=(*answer.stages, own),
             notes=(*answer.notes, *notes_on_hopeless(round_)),
             time_limited=answer.time_limited,
-            solution=answer.solution,
+            solution=self._solution(answer),
         )
+
+    def _solution(self, answer: Fractions) -> Solution | None:
+        """The solution of the model that proves an answer, where there is one to keep."""
+        if answer.proof is None or answer.x.size > LARGEST_PROOF or self.model is None:
+            return None
+        found = spread_proof(self.model, answer.proof, answer.x)
+        return None if found is None else replace(found, status=Status[answer.status])
