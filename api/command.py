@@ -394,7 +394,9 @@ def policies(
 
 @app.command(name="import")
 def import_(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="gavel or philly.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="gavel, philly, chronus or elasticflow.")
+    ],
     files: Annotated[list[Path], typer.Argument(metavar="FILES", help="Trace files.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the scenario.")],
     throughputs: Annotated[Path | None, typer.Option(help="Throughput table (gavel).")] = None,
@@ -407,6 +409,9 @@ def import_(
     missing: Annotated[
         str, typer.Option(help="Jobs without a throughput (gavel): error or skip.")
     ] = "error",
+    model_info: Annotated[
+        Path | None, typer.Option(help="Speeds of spread gangs (chronus).")
+    ] = None,
     limit: Limit = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a scenario that is there.")
@@ -416,10 +421,11 @@ def import_(
     """Turn a public trace into a scenario of our own."""
     said = import_trace(
         kind, files, out, throughputs=throughputs, timezone=timezone, gpus=gpus, missing=missing,
-        limit=limit, force=force,
+        model_info=model_info, limit=limit, force=force,
     )  # fmt: skip
+    lost = f", {said['dropped']} rows with 0 GPUs dropped" if said.get("dropped") else ""
     sys.stdout.write(
-        json.dumps(said) + "\n" if as_json else f"{said['scenario']}: {said['jobs']} jobs\n"
+        json.dumps(said) + "\n" if as_json else f"{said['scenario']}: {said['jobs']} jobs{lost}\n"
     )
 
 

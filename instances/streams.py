@@ -6,7 +6,7 @@ import numpy as np
 
 PURPOSES = (
     "arrivals", "bursts", "gangs", "work", "models", "throughput", "tenants", "work_noise",
-    "throughput_noise",
+    "throughput_noise", "slo", "soft", "slack",
 )  # fmt: skip
 """What the streams are for. The place in this list is the spawn key: only ever append."""
 

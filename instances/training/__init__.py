@@ -7,7 +7,9 @@ from apportion.instances.training.answer_json import (
     outcome_from_dict,
     outcome_to_dict,
 )
+from apportion.instances.training.chronus_trace import read_chronus
 from apportion.instances.training.cluster import Cluster
+from apportion.instances.training.elasticflow_trace import read_elasticflow
 from apportion.instances.training.following import round_after
 from apportion.instances.training.frames import from_frame, to_frame
 from apportion.instances.training.gavel import read_gavel
@@ -53,6 +55,8 @@ __all__ = [
     "never_fits",
     "outcome_from_dict",
     "outcome_to_dict",
+    "read_chronus",
+    "read_elasticflow",
     "read_gavel",
     "read_philly",
     "read_round",

@@ -51,6 +51,12 @@ GENERATOR_KEYS: Mapping[str, Value] = {
     "gang_exponent": Value("number", "exponent of the gang on the throughput"),
     "models": Value("by_name", "models, with the gigabytes of state each moves", 0),
     "tenant_share": Value("by_name", "share of the jobs of each tenant", 0),
+    "slo_share": Value("number", "share of the jobs that have deadlines, default 0", 0, 1),
+    "soft_share": Value("number", "share of those whose value falls in steps, default 0", 0, 1),
+    "slack_least": Value("number", "least first deadline, in durations of the job", 0, above=True),
+    "slack_most": Value("number", "latest first deadline, in durations of the job", 0, above=True),
+    "soft_factors": Value("numbers", "deadlines of a soft job, in first deadlines", 1),
+    "soft_values": Value("numbers", "value of each; the first is that of hard jobs too", 0),
 }
 """Keys of a generated workload in a scenario, and the ranges the constructor checks."""
 
@@ -93,6 +99,16 @@ class Generator:
         Names, with the gigabytes of training state that move on a switch.
     tenant_share
         Share of the jobs of each tenant; default: the same for all.
+    slo_share, soft_share
+        Share of the jobs that have deadlines, and the share of these whose value falls from
+        deadline to deadline; the others have one.
+    slack_least, slack_most
+        The first deadline lies this many durations after the arrival, uniform in the range. A
+        duration is the work on the fastest type whose GPUs suffice for the gang; jobs that run
+        nowhere stay without deadlines.
+    soft_factors, soft_values
+        Deadlines of a soft job in parts of the first one's time, from 1 rising, and the value of
+        each, never rising. A hard job has the first of them.
 
     Raises
     ------
@@ -127,6 +143,12 @@ class Generator:
     gang_exponent: float = 0.0
     models: Mapping[str, float] = field(default_factory=lambda: MODEL_STATE_GB)
     tenant_share: Mapping[str, float] | None = None
+    slo_share: float = 0.0
+    soft_share: float = 0.0
+    slack_least: float = 1.1
+    slack_most: float = 2.0
+    soft_factors: tuple[float, ...] = (1.0, 1.1, 1.2, 1.5)
+    soft_values: tuple[float, ...] = (10.0, 8.0, 5.0, 2.0)
 
     def __post_init__(self) -> None:
         where = "workload"
@@ -140,12 +162,31 @@ class Generator:
             )
         if not sum(self.gang_shares) > 0:
             raise InstanceError(f"{where}.gang_shares: at least one must be positive")
-        for low, high in (("work_least", "work_most"), ("exponent_least", "exponent_most")):
+        for low, high in (
+            ("work_least", "work_most"), ("exponent_least", "exponent_most"),
+            ("slack_least", "slack_most"),
+        ):  # fmt: skip
             least, most = cast(float, getattr(self, low)), cast(float, getattr(self, high))
             if least > most:
                 raise InstanceError(f"{where}.{high} = {most}: is below {low} = {least}")
         if not self.models:
             raise InstanceError(f"{where}.models is empty")
+        self._check_steps(where)
+
+    def _check_steps(self, where: str) -> None:
+        factors, values = self.soft_factors, self.soft_values
+        if len(factors) != len(values):
+            raise InstanceError(
+                f"{where}.soft_values has {len(values)} values, soft_factors has {len(factors)}"
+            )
+        if not factors or factors[0] != 1:
+            raise InstanceError(f"{where}.soft_factors = {list(factors)}: must start at 1")
+        for name, steps, rule in (
+            ("soft_factors", np.diff(factors) > 0, "must rise"),
+            ("soft_values", np.diff(values) <= 0, "must not rise"),
+        ):
+            if not steps.all():
+                raise InstanceError(f"{where}.{name} = {list(getattr(self, name))}: {rule}")
 
 
 def generate_jobs(options: Generator, cluster: Cluster, tenants: Names, seed: int) -> Jobs:
@@ -176,16 +217,46 @@ def generate_jobs(options: Generator, cluster: Cluster, tenants: Names, seed: in
     throughput = _throughput(options, cluster, model, gang, seed)
     state = np.array([options.models[name] for name in names], dtype=np.float64)
     rate = _rate_per_s(options, cluster, gang, work, throughput)
+    arrival = _arrivals(options, rate, seed)
+    duration = _duration_s(cluster, gang, work, throughput)
     return Jobs(
         id=cast(Names, [f"job-{index}" for index in range(n)]),
         gang=gang,
         work=work,
         throughput_per_s=throughput,
-        arrival_s=_arrivals(options, rate, seed),
+        arrival_s=arrival,
         tenant=_tenants(options, tenants, seed),
         model=np.array(names, dtype=np.str_)[model],
         state_gb=state[model],
+        **_deadlines(options, arrival, duration, seed),
     )
+
+
+def _duration_s(cluster: Cluster, gang: Ints, work: Floats, throughput: Floats) -> Floats:
+    """Seconds of each job on the fastest type that has room for it, or on the fastest at all."""
+    roomy = np.where(gang[:, None] <= cluster.gpus, throughput, 0.0).max(axis=1, initial=0.0)
+    best = np.where(roomy > 0, roomy, throughput.max(axis=1, initial=0.0))
+    return np.divide(work, best, out=np.full(work.size, np.inf), where=best > 0)
+
+
+def _deadlines(
+    options: Generator, arrival_s: Floats, duration_s: Floats, seed: int
+) -> dict[str, Any]:
+    n = options.jobs
+    slo = (stream(seed, "slo").random(n) < options.slo_share) & np.isfinite(duration_s)
+    soft = slo & (stream(seed, "soft").random(n) < options.soft_share)
+    slack = stream(seed, "slack").uniform(options.slack_least, options.slack_most, n)
+    steps = np.where(soft, len(options.soft_factors), np.where(slo, 1, 0))
+    offsets = np.concatenate(([0], np.cumsum(steps)))
+    of = np.repeat(np.arange(n), steps)
+    step = np.arange(of.size) - offsets[of]
+    after_s = (slack * duration_s)[of] * np.array(options.soft_factors)[step]
+    return {
+        "slo": slo,
+        "deadline_offsets": offsets,
+        "deadline_s": arrival_s[of] + after_s,
+        "deadline_value": np.array(options.soft_values, dtype=np.float64)[step],
+    }
 
 
 def _gangs(options: Generator, seed: int) -> Ints:

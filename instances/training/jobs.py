@@ -466,8 +466,9 @@ def _take_ragged(target: dict[str, Any], source: Jobs, rows: Ints, name: str) ->
     starts = np.concatenate(([0], np.cumsum(lengths)))
     pick: Ints = np.arange(int(starts[-1])) + np.repeat(offsets[rows] - starts[:-1], lengths)
     freeze(starts)
-    target[f"{name}_offsets"] = starts
+    target.setdefault(f"{name}_offsets", starts)
     for part in RAGGED[name]:
-        column = getattr(source, part)[pick]
-        freeze(column)
-        target[part] = column
+        if part not in target:  # else it is one of the columns that replace the source's own
+            column = getattr(source, part)[pick]
+            freeze(column)
+            target[part] = column

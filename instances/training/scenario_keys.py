@@ -16,6 +16,8 @@ MOST_GPUS = 1_000_000
 MOST_NOISE = 10.0
 """Relative spread at most: beyond it nearly all true values are next to zero."""
 
+_NODE_GPUS = Value("whole", "GPUs of a node where [cluster] is left out", 1)
+_TOTAL_GPUS = Value("whole", "GPUs in all where [cluster] is left out", 1, MOST_GPUS)
 _NAME = Value("text", "its name", required=True)
 _GIB = Value("number", "memory, GiB; left out: not tracked", 0, above=True)
 _CPUS = Value("number", "CPU cores; left out: not tracked", 0)
@@ -75,8 +77,19 @@ WORKLOADS: Mapping[str, Mapping[str, Value]] = {
     "philly": {
         "path": Value("text", "the flat table", required=True),
         "timezone": Value("text", "zone of its times: UTC, +02:00, or an IANA name", required=True),
-        "gpus_per_node": Value("whole", "GPUs of a node where [cluster] is left out", 1),
-        "total_gpus": Value("whole", "GPUs in all where [cluster] is left out", 1, MOST_GPUS),
+        "gpus_per_node": _NODE_GPUS,
+        "total_gpus": _TOTAL_GPUS,
+    },
+    "chronus": {
+        "path": Value("text", "the trace", required=True),
+        "model_info": Value("text", "the table of relative speeds of spread gangs"),
+        "gpus_per_node": _NODE_GPUS,
+        "total_gpus": _TOTAL_GPUS,
+    },
+    "elasticflow": {
+        "path": Value("text", "the trace", required=True),
+        "gpus_per_node": _NODE_GPUS,
+        "total_gpus": _TOTAL_GPUS,
     },
 }
 """The further keys of a workload of each kind."""

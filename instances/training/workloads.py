@@ -14,8 +14,10 @@ from apportion.instances.columns import Floats, Names, freeze
 from apportion.instances.errors import InstanceError, nearest
 from apportion.instances.files import naming
 from apportion.instances.streams import stream
+from apportion.instances.training.chronus_trace import read_chronus
 from apportion.instances.training.cluster import Cluster
 from apportion.instances.training.cluster_tables import Hardware
+from apportion.instances.training.elasticflow_trace import read_elasticflow
 from apportion.instances.training.gavel import read_gavel
 from apportion.instances.training.generate import Generator, generate_jobs
 from apportion.instances.training.jobs import Jobs
@@ -121,7 +123,7 @@ def tenants_of(rows: list[dict[str, Any]], names: list[str] | None = None) -> Te
 
 def _generated(source: Source) -> Workload:
     options = source.options()
-    for name in ("gang_sizes", "gang_shares"):
+    for name in ("gang_sizes", "gang_shares", "soft_factors", "soft_values"):
         if name in options:
             options[name] = tuple(options[name])
     hardware, tenants = source.needed_hardware(), tenants_of(source.tenants)
@@ -156,14 +158,30 @@ def _gavel(source: Source) -> Workload:
 
 def _philly(source: Source) -> Workload:
     read = read_philly(source.path(source.section["path"]), **source.options("path"))
+    return replace(_of_one_type(read, source, "the Philly table"), epoch=read.epoch)
+
+
+def _chronus(source: Source) -> Workload:
+    options = source.options("path", "model_info")
+    if "model_info" in source.section:
+        options["model_info"] = source.path(source.section["model_info"])
+    read = read_chronus(source.path(source.section["path"]), **options)
+    return _of_one_type(read, source, "a Chronus trace")
+
+
+def _elasticflow(source: Source) -> Workload:
+    read = read_elasticflow(source.path(source.section["path"]), **source.options("path"))
+    return _of_one_type(read, source, "an ElasticFlow trace")
+
+
+def _of_one_type(read: Scenario, source: Source, trace: str) -> Workload:
+    """Put the jobs of a trace without GPU types on the scenario's own cluster, where it has one."""
     if source.hardware is None:
-        return replace(_imported(read, source), epoch=read.epoch)
+        return _imported(read, source)
     cluster = source.hardware.cluster
     if cluster.types.size != 1:
-        raise InstanceError(
-            f"cluster has {cluster.types.size} GPU types: the Philly table tells none apart"
-        )
-    return replace(_imported(read, source), epoch=read.epoch, cluster=cluster)
+        raise InstanceError(f"cluster has {cluster.types.size} GPU types: {trace} tells none apart")
+    return replace(_imported(read, source), cluster=cluster)
 
 
 def _imported(read: Scenario, source: Source) -> Workload:
@@ -176,6 +194,8 @@ _KINDS: Mapping[str, Callable[[Source], Workload]] = {
     "jobs": _from_jobs,
     "gavel": _gavel,
     "philly": _philly,
+    "chronus": _chronus,
+    "elasticflow": _elasticflow,
 }
 
 
@@ -202,7 +222,13 @@ def _compressed(workload: Workload, section: Mapping[str, Any]) -> Workload:
     if by is None:
         return workload
     jobs = workload.jobs
-    return replace(workload, jobs=_with(jobs, arrival_s=jobs.arrival_s / by))
+    arrival_s = jobs.arrival_s / by
+    # a deadline stays as long after its job's arrival as it was: time to run is not compressed
+    of = np.repeat(np.arange(len(jobs)), np.diff(jobs.deadline_offsets))
+    columns: dict[str, Any] = {"arrival_s": arrival_s}
+    if of.size:
+        columns["deadline_s"] = arrival_s[of] + (jobs.deadline_s - jobs.arrival_s[of])
+    return replace(workload, jobs=_with(jobs, **columns))
 
 
 def _limited(workload: Workload, section: Mapping[str, Any]) -> Workload:

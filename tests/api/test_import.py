@@ -39,6 +39,28 @@ def test_philly(command, data, tmp_path):
     assert done.code == 0, done
 
 
+def test_chronus(command, data, tmp_path):
+    trace, speeds = data("chronus/trace_job_Philly_MIX2.csv.gz"), data("chronus/model_info.json")
+    out = tmp_path / "chronus"
+    told = command("import", "chronus", trace, "--model-info", speeds, "--limit", "30", "-o", out)
+    said = f"{out / 'scenario.toml'}: 30 jobs, 194 rows with 0 GPUs dropped\n"
+    assert told == (0, said, "")
+    told = command("import", "chronus", trace, "--limit", "30", "-o", out, "--force", "--json")
+    assert told.json == {"scenario": str(out / "scenario.toml"), "jobs": 30, "dropped": 194}
+    done = command("simulate", out, "--policy", "srtf", "-o", tmp_path / "run", "--json")
+    assert done.code == 0, done
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["finished"] == 30
+
+
+def test_elasticflow(command, data, tmp_path):
+    trace, out = data("elasticflow/resnet_cifar_trace.csv"), tmp_path / "elasticflow"
+    told = command("import", "elasticflow", trace, "-o", out)
+    assert told == (0, f"{out / 'scenario.toml'}: 5 jobs\n", "")
+    done = command("simulate", out, "--policy", "fifo", "--json")
+    assert done.code == 0, done
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize(
     ("options", "says"),
@@ -60,6 +82,14 @@ def test_philly(command, data, tmp_path):
         (("philly", "x", "--timezone", "UTC", "--missing", "skip"), "--missing does not apply"),
         (("philly", "none.csv", "--timezone", "UTC"), "none.csv: no such file"),
         (("philly", "{here}", "--timezone", "UTC"), "test_import.py: not a CSV table"),
+        (("philly", "x", "--timezone", "UTC", "--model-info", "y"), "--model-info does not apply"),
+        (("gavel", "x", "--throughputs", "y", "--model-info", "z"), "--model-info does not apply"),
+        (("chronus", "x", "y"), "import chronus: one trace, not 2 files"),
+        (("chronus", "x", "--timezone", "UTC"), "import chronus: --timezone does not apply"),
+        (("chronus", "x", "--gpus", "a=1"), "import chronus: --gpus does not apply"),
+        (("chronus", "none.csv"), "none.csv: no such file"),
+        (("elasticflow", "x", "--missing", "skip"), "elasticflow: --missing does not apply"),
+        (("elasticflow", "x", "--model-info", "y"), "elasticflow: --model-info does not apply"),
     ],
 )
 def test_bad_options(command, tmp_path, options, says):

@@ -92,6 +92,71 @@ def test_one_stream_a_purpose() -> None:
         assert np.array_equal(getattr(longer, name)[:200], getattr(rate, name)), name
 
 
+def test_deadlines() -> None:
+    jobs = drawn(slo_share=0.9, soft_share=2 / 3)
+    each = np.diff(jobs.deadline_offsets)
+    assert (jobs.slo == (each > 0)).all()
+    shares = [(each == 4).mean(), (each == 1).mean(), (each == 0).mean()]
+    assert shares == pytest.approx([0.6, 0.3, 0.1], abs=0.02)
+    duration = jobs.work / jobs.throughput_per_s.max(axis=1)
+    first = jobs.deadline_offsets[:-1]
+    slo, soft = np.flatnonzero(each > 0), np.flatnonzero(each == 4)
+    slack = (jobs.deadline_s[first[slo]] - jobs.arrival_s[slo]) / duration[slo]
+    assert slack.min() == pytest.approx(1.1, abs=0.01)
+    assert slack.max() == pytest.approx(2.0, abs=0.01)
+    assert slack.mean() == pytest.approx(1.55, abs=0.02)
+    after = jobs.deadline_s[first[soft][:, None] + np.arange(4)] - jobs.arrival_s[soft][:, None]
+    assert after == pytest.approx(after[:, :1] * [1.0, 1.1, 1.2, 1.5])
+    assert (jobs.deadline_value[first[soft][:, None] + np.arange(4)] == [10, 8, 5, 2]).all()
+    assert (jobs.deadline_value[first[np.flatnonzero(each == 1)]] == 10).all()
+
+
+def test_deadlines_have_streams_of_their_own() -> None:
+    base, none = drawn(jobs=200, slo_share=0.5, soft_share=0.5), drawn(jobs=200)
+    assert none.deadline_s.size == 0
+    assert not none.slo.any()
+    for name in ("arrival_s", "work", "gang", "throughput_per_s", "model", "tenant"):
+        assert np.array_equal(getattr(base, name), getattr(none, name)), name
+    hard = drawn(jobs=200, slo_share=0.5)
+    assert np.array_equal(hard.slo, base.slo)
+    assert np.array_equal(hard.deadline_s, base.deadline_s[base.deadline_offsets[:-1][base.slo]])
+    more = drawn(jobs=200, slo_share=0.8)
+    assert (more.slo | ~hard.slo).all()  # who had a deadline keeps it, at the same time
+    kept = np.isin(more.deadline_s, hard.deadline_s)
+    assert kept.sum() == hard.deadline_s.size
+
+
+def test_a_duration_counts_on_types_that_have_room() -> None:
+    cluster = Cluster.uniform({"slow": 8, "fast": 2})
+    options = {"slo_share": 1, "slack_least": 1, "slack_most": 1, "speed": {"slow": 1, "fast": 2}}
+    jobs = drawn(jobs=300, cluster=cluster, rate_per_h=1, **options)
+    kind = np.where(jobs.gang <= 2, 1, 0)
+    rate = jobs.throughput_per_s[np.arange(300), kind]
+    assert jobs.deadline_s == pytest.approx(jobs.arrival_s + jobs.work / rate)
+    nowhere = drawn(jobs=9, slo_share=1, rate_per_h=1, speed={"T4": 0, "V100": 0, "A10": 0})
+    assert not nowhere.slo.any()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"slo_share": 1.5}, "workload.slo_share = 1.5: must lie in [0, 1]"),
+        ({"soft_share": -0.1}, "workload.soft_share = -0.1: must lie in [0, 1]"),
+        ({"slack_least": 0}, "workload.slack_least = 0: must be positive"),
+        ({"slack_most": 1}, "workload.slack_most = 1: is below slack_least = 1.1"),
+        ({"soft_factors": (1.0, 2.0)}, "workload.soft_values has 4 values, soft_factors has 2"),
+        ({"soft_factors": (1, 1.1, 1.1, 2)}, "workload.soft_factors = [1, 1.1, 1.1, 2]: must rise"),
+        ({"soft_factors": (2, 3, 4, 5)}, "workload.soft_factors = [2, 3, 4, 5]: must start at 1"),
+        ({"soft_values": (9, 8, 8, 8.5)}, "workload.soft_values = [9, 8, 8, 8.5]: must not rise"),
+        ({"soft_values": (9, 8, 8, -1)}, "workload.soft_values[3] = -1: must not be negative"),
+    ],
+)
+def test_deadlines_that_cannot_be_drawn(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InstanceError) as error:
+        Generator(**options)
+    assert told in str(error.value)
+
+
 def test_edges() -> None:
     assert len(drawn(jobs=0)) == 0
     assert drawn(jobs=1).arrival_s.tolist() == [0.0]

@@ -193,6 +193,9 @@ def test_columns_are_read_only_and_views_equal_copies() -> None:
     )  # fmt: skip
     assert part == again
     assert len(part) == 1
+    moved = whole.take(np.array([1]), {"deadline_s": np.array([16.0, 17.0])})
+    assert moved.deadline_value.tolist() == [3, 2]  # read first: it must not bring the old times
+    assert moved.deadline_s.tolist() == [16, 17]
 
 
 def test_allocations() -> None:
