@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -127,3 +127,105 @@ def test_another_round_has_another_model(registered: None) -> None:
     smaller = TrainingRound(cluster=Cluster.uniform({"v": 4}), jobs=ROUND.jobs)
     found = ap.verify(answer_from_dict(data), smaller)
     assert not found.holds
+
+
+# --------------------------------------------------------------------------- policies that share
+
+
+def shared(seed: int, copies: int = 2) -> TrainingRound:
+    """Some different jobs, each as often as said, so that the policy merges them."""
+    random = np.random.default_rng([17, seed])
+    n = 4
+    speed = random.uniform(0.3, 5.0, (n, 3)) * (random.random((n, 3)) < 0.8)
+    speed[:, 0] = np.maximum(speed[:, 0], 0.2)
+    gang, work = random.integers(1, 3, n), random.uniform(1e3, 1e5, n)
+    rows = np.tile(np.arange(n), copies)
+    return TrainingRound(
+        cluster=Cluster.uniform({"a": 2, "b": 3, "c": 2}),
+        jobs=Jobs.of(
+            id=[f"j{i}" for i in range(rows.size)], gang=gang[rows], work=work[rows],
+            throughput_per_s=speed[rows], weight=random.choice([1.0, 2.0], n)[rows],
+            slo=rows == 0, deadline_offsets=np.concatenate(([0], np.cumsum(rows == 0))),
+            deadline_s=np.full(copies, 40.0 * work[0] / speed[0].max()),
+            deadline_value=np.ones(copies),
+        ),
+    )  # fmt: skip
+
+
+SHARING = [
+    ("gavel-las", {}),
+    ("gavel-las", {"aware": False}),
+    ("gavel-makespan", {}),
+    ("gavel-makespan", {"aware": False}),
+    ("gavel-throughput", {}),
+    ("gavel-throughput", {"units": "normalised"}),
+    ("gavel-cost", {}),
+    ("gavel-cost", {"prices": {"a": 1.0, "b": 2.5, "c": 0.7}}),
+]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("policy", "parameters"), SHARING)
+@pytest.mark.parametrize("gap", [0.0, 1e-4])
+def test_shares_are_proved_without_a_solver(policy, parameters, seed, gap):
+    round_ = shared(seed)
+    answer = ap.solve(round_, policy, parameters=parameters, gap=gap)
+    assert answer.status == "OPTIMAL"
+    assert answer.certificate is not None
+    found = ap.verify(answer_from_dict(answer.to_dict()), round_)
+    assert found.faults == ()
+    assert found.words == ()
+    assert any(line.startswith("model: optimal") for line in found.proved)
+
+
+def _changed_share(data: dict[str, Any]) -> None:
+    data["shares"]["gpus"] = [[one * 0.9 for one in row] for row in data["shares"]["gpus"]]
+
+
+def _doubled_duals(data: dict[str, Any]) -> None:
+    data["certificate"]["model"]["duals"] = [
+        2.0 * one for one in data["certificate"]["model"]["duals"]
+    ]
+
+
+@pytest.mark.parametrize("policy", ["gavel-las", "gavel-makespan", "gavel-throughput"])
+@pytest.mark.parametrize(
+    ("lie", "fault"),
+    [
+        (lambda data: data.update(objective=data["objective"] * (1.0 + 1e-7)), "objective:"),
+        (lambda data: data.update(bound=data["bound"] * (1.0 + 1e-5)), "bound:"),
+        (_changed_share, "shares:"),
+        (_doubled_duals, "certificate.model: duals:"),
+    ],
+    ids=["objective", "bound", "share", "duals"],
+)
+def test_a_lie_about_shares_is_found(policy, lie, fault):
+    data = copy.deepcopy(ap.solve(shared(1), policy).to_dict())
+    lie(data)
+    found = ap.verify(answer_from_dict(data), shared(1))
+    assert any(one.startswith(fault) for one in found.faults), found.faults
+
+
+@pytest.mark.parametrize(
+    ("policy", "parameters"),
+    [
+        ("gavel-ftf", {}),
+        ("gavel-las", {"levels": "lexicographic"}),
+        ("gavel-las", {"tenants": "fairness"}),
+        ("gavel-cost", {"form": "ratio"}),
+        ("drf", {}),
+    ],
+)
+def test_what_no_single_model_proves_has_no_certificate(policy, parameters):
+    answer = ap.solve(shared(0), policy, parameters=parameters)
+    assert answer.certificate is None
+    assert ap.verify(answer, shared(0)).holds
+
+
+def test_shares_decided_before_have_no_certificate():
+    first = ap.solve(shared(0), "gavel-las")
+    later = replace(shared(0), now_s=300.0)
+    again = ap.solve(later, "gavel-las", previous=first)
+    assert first.certificate is not None
+    assert again.certificate is None
+    assert ap.verify(again, later).holds

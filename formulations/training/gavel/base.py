@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from apportion.formulations.training.shared_proof import Merged
 from apportion.formulations.training.time_share_program import Fractions, TimeShareProgram, gap_of
 from apportion.formulations.training.time_shares import Sharers, remembered, within
 from apportion.instances import Budget, Decision, Reason
@@ -116,14 +117,15 @@ def proved(
     *,
     notes: tuple[str, ...] = (),
     time_limited: bool = False,
+    proof: Merged | None = None,
 ) -> Fractions:
-    """Say of fractions what their bound proves within a gap."""
+    """Say of fractions what their bound proves within a gap, and hand on what proves it."""
     apart = gap_of(value, bound)
     closed = apart is not None and apart <= max(gap, ROUNDING)
     status = Status.OPTIMAL if closed else Status.FEASIBLE
     return Fractions(
-        x, status.name, value, bound, apart, notes=notes, time_limited=time_limited
-    )  # fmt: skip
+        x, status.name, value, bound, apart, notes=notes, time_limited=time_limited, proof=proof
+    )
 
 
 def bound_in(solution: Solution, unit: float) -> float | None:

@@ -22,6 +22,7 @@ from apportion.formulations.training.gavel.deadlines import (
 )
 from apportion.formulations.training.gavel.pairs import Pairs
 from apportion.formulations.training.gavel.worth import ratio_model, ratio_point, worth_model
+from apportion.formulations.training.shared_proof import Merged
 from apportion.formulations.training.time_share_program import Fractions, fractions_of
 from apportion.formulations.training.time_shares import Sharers
 from apportion.instances.columns import LARGEST, SMALLEST, Floats
@@ -80,13 +81,14 @@ class GavelThroughput(Gavel):
         """Share the free GPUs; identical jobs share columns."""
         worth = self.worth(sharers)
         classes = identical_rows(worth, sharers.speed, sharers.gang)
-        x, found = _most(sharers, worth, np.zeros(sharers.gang.size), classes, solver, budget)
+        x, proof = _most(sharers, worth, np.zeros(sharers.gang.size), classes, solver, budget)
+        found = proof.found
         if x is None:
             raise NoSolutionError(f"throughput: {found.message}")
         bound = _bound(found, worth)
         return proved(
             x, self.value(sharers, x), bound, solver.gap, notes=notes_on_left_out(sharers),
-            time_limited=found.time_limited,
+            time_limited=found.time_limited, proof=proof,
         )  # fmt: skip
 
     def value(self, sharers: Sharers, x: Floats) -> float:
@@ -189,19 +191,22 @@ class GavelCost(Gavel):
     def fractions(self, sharers: Sharers, solver: Solver, budget: Budget) -> Fractions:
         """Share the free GPUs; identical jobs share columns."""
         asked = self._asked(sharers)
-        x, found = self._best(sharers, asked.need, solver, budget)
-        if found.status is Status.INFEASIBLE:
+        x, proof = self._best(sharers, asked.need, solver, budget)
+        # the model of all jobs has all deadlines, and is one of sums
+        of_model = self.form == "code" and proof.found.status is not Status.INFEASIBLE
+        if proof.found.status is Status.INFEASIBLE:
             asked = self._fewer(sharers, asked, solver, budget)
-            x, found = self._best(sharers, asked.need, solver, budget)
-        if found.status is Status.INFEASIBLE:
-            x, found = self._best(sharers, asked.need * (1.0 - RELAXED), solver, budget)
+            x, proof = self._best(sharers, asked.need, solver, budget)
+        if proof.found.status is Status.INFEASIBLE:
+            x, proof = self._best(sharers, asked.need * (1.0 - RELAXED), solver, budget)
+        found = proof.found
         if x is None:
             raise NoSolutionError(f"cost: {found.message}")
         x = inside(sharers, raised(x, sharers.speed, asked.need))
         answer = proved(
             x, self.value(sharers, x), self.bound_of(sharers, found), solver.gap,
             notes=(*asked.notes(sharers), *notes_on_left_out(sharers)),
-            time_limited=found.time_limited,
+            time_limited=found.time_limited, proof=proof if of_model else None,
         )  # fmt: skip
         return answer if asked.proved else replace(answer, status=Status.FEASIBLE.name)
 
@@ -223,7 +228,7 @@ class GavelCost(Gavel):
 
     def _best(
         self, sharers: Sharers, need: Floats, solver: Solver, budget: Budget
-    ) -> tuple[Floats | None, Solution]:
+    ) -> tuple[Floats | None, Merged]:
         worth = self.worth(sharers)
         classes = identical_rows(worth, sharers.speed, sharers.gang, need)
         if self.form == "code":
@@ -233,10 +238,10 @@ class GavelCost(Gavel):
         model = ratio_model(
             pairs, worth[some] / worth.max(), classes.count, need[some], self.price(sharers)
         )
-        found = solver.solve(model, budget=budget)
-        if found.point is None:
+        found = Merged(model, solver.solve(model, budget=budget), classes)
+        if found.found.point is None:
             return None, found
-        return classes.spread(ratio_point(pairs, found)), found
+        return classes.spread(ratio_point(pairs, found.found)), found
 
     def value(self, sharers: Sharers, x: Floats) -> float:
         """Throughput over price, summed; or throughput over cost, 0 where nobody runs."""
@@ -300,16 +305,17 @@ def _none_of(asked: Deadlines) -> Deadlines:
 
 def _most(
     sharers: Sharers, worth: Floats, need: Floats, classes: Classes, solver: Solver, budget: Budget
-) -> tuple[Floats | None, Solution]:
+) -> tuple[Floats | None, Merged]:
     some = classes.first
     pairs = Pairs.of(sharers, sharers.speed, classes)
     model = worth_model(pairs, worth[some], classes.count, need[some])
     # the unit is that of all jobs, of which every class has one
     found = solver.solve(model, budget=budget)
+    solved = Merged(model, found, classes)
     if found.point is None:
-        return None, found
+        return None, solved
     x = classes.spread(fractions_of(model, found, len(pairs.job), len(pairs.kinds)))
-    return inside(sharers, x), found
+    return inside(sharers, x), solved
 
 
 def _bound(solution: Solution, worth: Floats) -> float | None:

@@ -88,8 +88,9 @@ class GavelLAS(Gavel):
         found = levels.largest(solver, budget)
         value = float(levels.of(found.x).min())
         return proved(
-            found.x, value, found.bound, solver.gap, notes=notes, time_limited=found.time_limited
-        )
+            found.x, value, found.bound, solver.gap, notes=notes, time_limited=found.time_limited,
+            proof=found.proof,
+        )  # fmt: skip
 
     @staticmethod
     def _filled(levels: Levels, budget: Budget) -> Floats:

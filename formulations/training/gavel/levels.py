@@ -9,6 +9,7 @@ import numpy as np
 
 from apportion.formulations.training.gavel.base import bound_in, inside, raised
 from apportion.formulations.training.gavel.pairs import Pairs
+from apportion.formulations.training.shared_proof import Merged
 from apportion.formulations.training.time_share_program import fractions_of
 from apportion.formulations.training.time_shares import Sharers
 from apportion.instances.columns import Floats
@@ -45,11 +46,14 @@ class CommonLevel:
         Level that no fractions exceed; None where nothing was proved.
     time_limited
         Whether the clock stopped the LP.
+    proof
+        The LP, where one was solved.
     """
 
     x: Floats
     bound: float | None
     time_limited: bool
+    proof: Merged | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +130,8 @@ class Levels:
         x = classes.spread(fractions_of(model, found, len(pairs.job), len(pairs.kinds)))
         level = float(found.point[-1]) * self.unit
         x = inside(sharers, raised(x, self.speed, level / self.scale))
-        return CommonLevel(x, self.bound_of(found), found.time_limited)
+        proof = Merged(model, found, classes)
+        return CommonLevel(x, self.bound_of(found), found.time_limited, proof)
 
     def _by_prices(self, solver: Solver, budget: Budget) -> CommonLevel | None:
         """Let the driver for many different jobs find it; None where it proves nothing."""

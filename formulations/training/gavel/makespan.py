@@ -54,7 +54,7 @@ class GavelMakespan(Gavel):
         bound = None if found.bound is None else 1.0 / found.bound
         return proved(
             found.x, self.value(sharers, found.x), bound, solver.gap,
-            notes=notes_on_left_out(sharers), time_limited=found.time_limited,
+            notes=notes_on_left_out(sharers), time_limited=found.time_limited, proof=found.proof,
         )  # fmt: skip
 
     def value(self, sharers: Sharers, x: Floats) -> float | None:
