@@ -9,6 +9,15 @@ from apportion.results.audited import (
 )
 from apportion.results.audits import PROPERTIES, audit_run, audit_users
 from apportion.results.contention import mean_active
+from apportion.results.deadlines import (
+    Admission,
+    DeadlineOutcomes,
+    TenantMisses,
+    admission,
+    deadline_outcomes,
+    slo_jobs,
+    tenant_misses,
+)
 from apportion.results.definitions import Definition
 from apportion.results.figure import sparkline, utilisation_figure
 from apportion.results.findings import Audit, Finding
@@ -31,9 +40,11 @@ __all__ = [
     "DEFINITIONS",
     "HEADLINE",
     "PROPERTIES",
+    "Admission",
     "Audit",
     "AuditedUsers",
     "Column",
+    "DeadlineOutcomes",
     "Definition",
     "Finding",
     "JobOutcomes",
@@ -41,12 +52,15 @@ __all__ = [
     "Spread",
     "Table",
     "TenantFairness",
+    "TenantMisses",
     "TrainingMetrics",
     "Utilisation",
+    "admission",
     "audit_run",
     "audit_users",
     "comparison_table",
     "conservation_errors",
+    "deadline_outcomes",
     "definitions_table",
     "job_ltgf",
     "job_outcomes",
@@ -54,9 +68,11 @@ __all__ = [
     "metrics_table",
     "per_job_frame",
     "per_round_frame",
+    "slo_jobs",
     "sparkline",
     "tenant_fairness",
     "tenant_ltgf",
+    "tenant_misses",
     "training_metrics",
     "users_of_leases",
     "users_of_run",

@@ -13,6 +13,7 @@ from apportion.instances.columns import Bools, Floats
 from apportion.instances.training.jobs import NEVER
 from apportion.instances.training.laws import isolated_throughput_per_s
 from apportion.results.contention import mean_active
+from apportion.results.deadlines import DeadlineOutcomes, deadline_outcomes
 from apportion.results.ltgf import job_ltgf
 from apportion.results.speeds import admitted, normalised_gpu_s, usable_throughput_per_s
 from apportion.results.utilisation import CAUSES, ledger, sum_by
@@ -137,7 +138,8 @@ def per_job_frame(run: Run) -> pd.DataFrame:
     pandas.DataFrame
         Identity (id, tenant, gang), ``arrival_s``, ``first_start_s``, ``finish_s``, the columns of
         `JobOutcomes`, ``work`` (executed, own unit), ``gpu_s`` (GPU-seconds held),
-        ``preemptions``, ``migrations``. Missing values are NaN.
+        ``preemptions``, ``migrations``; of SLO jobs ``deadline_met`` (number of the first deadline
+        kept, from 0; -1: none) and ``value_earned``. Missing values are NaN.
     """
     scenario, records = run.scenario, run.jobs
     jobs, outcome = scenario.jobs, job_outcomes(run)
@@ -153,8 +155,17 @@ def per_job_frame(run: Run) -> pd.DataFrame:
         "gpu_s": records.gpu_s,
         "preemptions": records.preemptions,
         "migrations": records.migrations,
+        **_of_deadlines(deadline_outcomes(run)),
     }
     return pd.DataFrame(columns)
+
+
+def _of_deadlines(outcomes: DeadlineOutcomes) -> dict[str, Any]:
+    best_effort = ~outcomes.slo
+    return {
+        "deadline_met": pd.arrays.IntegerArray(outcomes.met.astype(np.int64), best_effort.copy()),
+        "value_earned": np.where(best_effort, np.nan, outcomes.earned),
+    }
 
 
 def per_round_frame(run: Run) -> pd.DataFrame:

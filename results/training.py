@@ -10,6 +10,7 @@ import numpy as np
 
 from apportion.executor.training.records import Run
 from apportion.instances.columns import Floats
+from apportion.results.deadlines import deadline_outcomes, tenant_misses
 from apportion.results.definitions import Definition, definitions, metric
 from apportion.results.evenness import jain
 from apportion.results.ltgf import FAIR, recorded_until, tenant_fairness
@@ -18,6 +19,8 @@ from apportion.results.tenant_throughput import tenant_throughput
 from apportion.results.utilisation import CAUSES, IDLE, utilisation
 
 _ASTRAEA = "Astraea (TPDS 2022); averages our own"
+_CHRONUS = "artifact of Chronus (SoCC 2021)"
+_CHRONUS_USERS = "Chronus' rate by user; Jain, Chiu and Hawe (1984)"
 _FFT = "FFT (ICS 2025)"
 _OEF = "OEF (Middleware 2024); Jain, Chiu and Hawe (1984)"
 _RECORDS = "records of the executor"
@@ -146,6 +149,48 @@ class TrainingMetrics:
         _OEF, "high",
     )  # fmt: skip
 
+    slo_jobs: int = metric(
+        "SLO jobs", "count", "jobs flagged SLO that have a deadline; all others are best effort",
+        _CHRONUS,
+    )  # fmt: skip
+    deadline_miss_fraction: float | None = metric(
+        "deadline miss rate", "fraction",
+        "mean over SLO jobs of 1 - value of the first deadline with finish <= deadline / value of"
+        " the first deadline, and of 1 where there is none or the job is unfinished", _CHRONUS,
+        "low",
+    )  # fmt: skip
+    deadline_late_fraction: float | None = metric(
+        "late", "fraction", "SLO jobs with finish > first deadline, or unfinished / SLO jobs",
+        _CHRONUS, "low",
+    )  # fmt: skip
+    # An amount in the scenario's own units of value; there is no unit for it.
+    deadline_value: float = metric(
+        "value earned", "count",
+        "sum over SLO jobs of the value of the first deadline with finish <= deadline", _CHRONUS,
+        "high",
+    )  # fmt: skip
+    deadline_value_fraction: float | None = metric(
+        "value kept", "fraction",
+        "value earned / sum over SLO jobs of the value of the first deadline", _CHRONUS, "high",
+    )  # fmt: skip
+    deadline_tenant_worst_fraction: float | None = metric(
+        "worst user's miss rate", "fraction",
+        "largest over tenants of the miss rate of their SLO jobs", _CHRONUS_USERS, "low",
+    )  # fmt: skip
+    # No end is good by itself: all may miss alike.
+    deadline_tenant_jain: float | None = metric(
+        "Jain of miss rates", "ratio",
+        "Jain's index over tenants with SLO jobs of their miss rates; 1 where nobody misses",
+        _CHRONUS_USERS,
+    )  # fmt: skip
+    slo_jct_mean_s: float | None = metric(
+        "SLO mean JCT", "s", "mean of finish - arrival over finished SLO jobs", _CHRONUS, "low"
+    )
+    best_effort_jct_mean_s: float | None = metric(
+        "best-effort mean JCT", "s", "mean of finish - arrival over finished best-effort jobs",
+        _CHRONUS, "low",
+    )  # fmt: skip
+
     held_gpu_s: float = metric(
         "GPU time held", "GPU s", "GPUs x time over all leases, switching included", _RECORDS
     )
@@ -267,6 +312,7 @@ def training_metrics(run: Run) -> TrainingMetrics:
         **_jobs(run, outcome),
         **_long_term(run, outcome.ltgf),
         **_normalised(run, outcome.normalised_gpu_s),
+        **_deadlines(run, outcome.jct_s),
         **_utilisation(run),
         **_decisions(run),
         "time_limited": bool(run.time_limited),
@@ -319,6 +365,23 @@ def _normalised(run: Run, of_job: Floats) -> dict[str, Any]:
         "normalised_gpu_s": total,
         "normalised_throughput": total / float(length_s) if length_s > 0 else None,
         "normalised_jain": jain(tenant_throughput(run, of_job)),
+    }
+
+
+def _deadlines(run: Run, jct_s: Floats) -> dict[str, Any]:
+    found = deadline_outcomes(run)
+    slo, users = found.slo, tenant_misses(run, found)
+    some, earned, most = bool(slo.any()), float(found.earned.sum()), float(found.most.sum())
+    return {
+        "slo_jobs": int(slo.sum()),
+        "deadline_miss_fraction": float(found.miss[slo].mean()) if some else None,
+        "deadline_late_fraction": float(found.late[slo].mean()) if some else None,
+        "deadline_value": earned,
+        "deadline_value_fraction": earned / most if most > 0 else None,
+        "deadline_tenant_worst_fraction": users.worst,
+        "deadline_tenant_jain": users.jain,
+        **_statistics(jct_s[slo], "slo_jct_{}_s", "mean"),
+        **_statistics(jct_s[~slo], "best_effort_jct_{}_s", "mean"),
     }
 
 
