@@ -27,6 +27,9 @@ def scenario_digest(scenario: Scenario) -> str:
             _feed(out, f"{part}.{field.name}", getattr(table, field.name))
     for name in ("epoch", "seed", "options", "true_work", "true_throughput_per_s"):
         _feed(out, name, getattr(scenario, name))
+    if scenario.true_curves is not None:
+        for field in fields(scenario.true_curves):
+            _feed(out, f"true_curves.{field.name}", getattr(scenario.true_curves, field.name))
     return out.hexdigest()
 
 

@@ -141,6 +141,7 @@ class _Simulation:
         decision, missing = self._decide(view)
         counts = (len(view.jobs), len(world.running), missing)
         end_s, reasons = self._until_next(now_s, decision)
+        world.state.observe(end_s)
         outcome = world.state.outcome(view, end_s, world.finished(view.jobs.code))
         self.memory = self.decider.remember(self.memory, view, decision, outcome)
         gpu_s = world.ledger.close(end_s)

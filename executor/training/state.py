@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from apportion.executor.training.lazy import lazy_outcome, lazy_placement
 from apportion.executor.training.nodes import Hosts
+from apportion.executor.training.observations import Observations
 from apportion.instances.columns import Bools, Floats, Ints, freeze
 from apportion.instances.policy import Reason
 from apportion.instances.training import (
@@ -42,6 +43,7 @@ class State:
     def __init__(self, scenario: Scenario) -> None:
         jobs, n = scenario.jobs, len(scenario.jobs)
         self._scenario = scenario
+        self.observations = Observations(scenario)
         self.floats: Floats = np.zeros((n, 8))
         self.floats[:, BASE] = self.floats[:, LEASE_BASE] = jobs.work_done
         self.floats[:, FIRST] = jobs.first_start_s
@@ -111,6 +113,12 @@ class State:
         """Work and GPU-seconds of some jobs, up to now."""
         return _amounts(self.floats.take(rows, axis=0), self.ints[:, GPUS][rows], now_s)
 
+    def observe(self, now_s: float) -> None:
+        """Measure the metrics of the unfinished jobs; the rounds to come show them."""
+        if self.observations.any:
+            rows = self.rows()
+            self.observations.record(rows, self.amounts(rows, now_s)[0])
+
     def outcome(self, view: TrainingRound, now_s: float, finished: Bools) -> Outcome:
         """Tell what happened to the jobs of a round since it was shown."""
         jobs, rows = view.jobs, view.jobs.code
@@ -163,7 +171,7 @@ class State:
         }
         return TrainingRound.trusted(
             cluster=scenario.cluster,
-            jobs=scenario.jobs.take(rows, known),
+            jobs=self.observations.on(scenario.jobs.take(rows, known), rows),
             now_s=now_s,
             duration_s=scenario.options.round_s,
             tenants=scenario.tenants,

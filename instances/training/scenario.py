@@ -15,6 +15,7 @@ from apportion.instances.training.cluster import Cluster
 from apportion.instances.training.jobs import Jobs
 from apportion.instances.training.laws import SwitchCost
 from apportion.instances.training.tenants import Tenants
+from apportion.instances.training.true_curves import TrueCurves
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,9 @@ class Scenario:
         What each job really needs, shape (n,); default: as reported.
     true_throughput_per_s
         What really happens on each type, shape (n, k); default: as reported.
+    true_curves
+        How the metrics of the jobs really develop. A job that stops on its metric and has a
+        curve needs the iterations its curve says, whatever ``true_work`` held for it.
     policy, parameters
         Name of the policy the file asks for, and its parameters.
 
@@ -105,6 +109,7 @@ class Scenario:
     options: ExecutorOptions = field(default_factory=ExecutorOptions)
     true_work: Floats | None = None
     true_throughput_per_s: Floats | None = None
+    true_curves: TrueCurves | None = None
     policy: str = "fft"
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -127,6 +132,13 @@ class Scenario:
             require(column, column > 0, "scenario.true_work", "must be positive", self.jobs.id)
             sized(column, "scenario.true_work", self.jobs.id, ratio=True)
             put("true_work", column)
+        if self.true_curves is not None:
+            if len(self.true_curves) != n:
+                raise InstanceError(
+                    f"scenario.true_curves has {len(self.true_curves)} rows, there are {n} jobs"
+                )
+            work = self.jobs.work if self.true_work is None else self.true_work
+            put("true_work", self.true_curves.needed(self.jobs, work))
         if self.true_throughput_per_s is not None:
             where = "scenario.true_throughput_per_s"
             column = floats(self.true_throughput_per_s, where, (n, k))
