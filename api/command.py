@@ -423,7 +423,8 @@ def import_(
         kind, files, out, throughputs=throughputs, timezone=timezone, gpus=gpus, missing=missing,
         model_info=model_info, limit=limit, force=force,
     )  # fmt: skip
-    lost = f", {said['dropped']} rows with 0 GPUs dropped" if said.get("dropped") else ""
+    dropped = said.get("dropped", 0)
+    lost = f", {dropped} row{'s' * (dropped > 1)} with 0 GPUs dropped" if dropped else ""
     sys.stdout.write(
         json.dumps(said) + "\n" if as_json else f"{said['scenario']}: {said['jobs']} jobs{lost}\n"
     )

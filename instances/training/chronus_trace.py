@@ -84,7 +84,7 @@ def read_chronus(
     """
     read, dropped = counted_chronus(path, model_info, gpus_per_node, total_gpus, name)
     if dropped:
-        _log.warning("%s: dropped %d jobs with 0 GPUs", path, dropped)
+        _log.warning("%s: dropped rows with 0 GPUs: %d", path, dropped)
     return read
 
 

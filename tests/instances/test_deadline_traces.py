@@ -105,7 +105,7 @@ def test_rows_with_no_gpus_are_counted(tmp_path: Path, caplog: pytest.LogCapture
     path = written(tmp_path, CHRONUS + rows)
     with caplog.at_level(logging.WARNING, "apportion.instances"):
         assert len(read_chronus(path).jobs) == 1
-    assert "dropped 1 jobs with 0 GPUs" in caplog.text
+    assert "dropped rows with 0 GPUs: 1" in caplog.text
     path = written(tmp_path, CHRONUS + rows.split("\n")[0] + "\n")
     with pytest.raises(InstanceError, match="the trace holds no jobs with GPUs"):
         read_chronus(path)
