@@ -19,6 +19,8 @@ SCHEMA = "apportion/round-certificate/1"
 
 MODEL_SCHEMA = "apportion/model-certificate/1"
 
+POLICY_SCHEMA = "apportion/policy-certificate/1"
+
 ROUNDED = 1e-6
 """Relative distance of an answer from its model's optimum that counts as none where shares are
 moved back into their rules before they are read: simplex codes work to 1e-7."""
@@ -53,6 +55,25 @@ class Certifiable(Protocol):
 
     def columns(self) -> dict[str, Column]:
         """What the policy says of each job."""
+        ...
+
+
+@runtime_checkable
+class Proving(Protocol):
+    """A program without a model that can write down what proves its decision, and read it."""
+
+    def proof(self, decision: Decision) -> dict[str, Any] | None:
+        """What proves a decision, as plain data; None where nothing does."""
+        ...
+
+    def proved(self, proof: Mapping[str, Any]) -> Decision:
+        """Plan, objective and bound that a proof makes.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            On what is not a proof for this round.
+        """
         ...
 
 
@@ -113,6 +134,11 @@ def _of_model(
     program: object, round_: TrainingRound, planned: Decision, carried: Allocation, gap: float
 ) -> dict[str, Any] | None:
     """Certificate of the program's own model, where the decision was read from its solution."""
+    if isinstance(program, Proving):
+        proof = program.proof(planned)
+        gone = left_out(round_, planned.allocation, carried)
+        head = {"schema": POLICY_SCHEMA, "tolerance": max(gap, ROUNDED), "left_out": gone}
+        return None if proof is None else {**head, "proof": proof}
     model: Model | None = getattr(program, "model", None)
     solution: Solution | None = getattr(planned, "solution", None)
     if model is None or solution is None:

@@ -101,8 +101,8 @@ def gpus(model: ModelQuestions, rows: list[int]) -> Priced:
     less = -np.array([[model.with_gpus(kind, -1)] for kind in kinds])
     duals = model.duals
     dual = np.full(len(rows), np.nan)
-    if duals is not None:
-        dual = duals[rows] * np.array([model.step(row) for row in rows])
+    if duals is not None and model.in_gpus:  # else one GPU more changes the unit of all rows
+        dual = duals[rows]
     return Priced(more, less, _between(dual, more[:, 0], less[:, 0]))
 
 
@@ -158,8 +158,9 @@ def _name(model: ModelQuestions, row: int, deadlines: list[int]) -> str:
 
 def _limit(model: ModelQuestions, row: int) -> float:
     low, high = float(model.model.row_lower[row]), float(model.model.row_upper[row])
-    if row in model.rows_by("type"):
-        return high / model.step(row)
+    if model.resizable and row in model.rows_by("type"):
+        types = model.program.round_.cluster.types.tolist()
+        return float(model.program.held.free[types.index(model.rows_by("type")[row][1])])
     return high if np.isfinite(high) else low
 
 

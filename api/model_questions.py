@@ -127,11 +127,7 @@ class ModelQuestions:
 
     def value(self, solution: Solution) -> float | None:
         """Objective of the policy at a solution, of the first one where there are several."""
-        if solution.status is not Status.OPTIMAL:
-            return None
-        if isinstance(self.program, Valued):
-            return self.program.value_of(solution)
-        return solution.objectives[0]
+        return _value(self.program, solution)
 
     def agrees(self, objective: float | None) -> bool:
         """Whether the model's optimum is the objective that the policy states."""
@@ -165,27 +161,33 @@ class ModelQuestions:
 
     def step(self, row: int) -> float:
         """By how much one GPU more raises the limit of a type's row."""
-        if not self.resizable:
+        kind = self.rows_by("type")[row][1]
+        more = self._with_gpus(kind, 1)
+        wider = None if more is None else more.model
+        if wider is None or wider.row_upper.shape != self.model.row_upper.shape:
             return 1.0
-        more = self._with_gpus(self.rows_by("type")[row][1], 1)
-        before = float(self.model.row_upper[row])
-        return 1.0 if more is None else float(more.row_upper[row]) - before
+        return float(wider.row_upper[row]) - float(self.model.row_upper[row])
 
     def with_gpus(self, kind: str, more: int) -> float:
         """Change of the policy's objective with more GPUs of a type; NaN where none was proved."""
         changed = self._with_gpus(kind, more)
-        if changed is None:
+        if changed is None or changed.model is None:
             return np.nan
-        moved = self._moved(changed)
-        return np.nan if moved.change is None else moved.change
+        found = self.solver.solve(changed.model, budget=self.budget)
+        before, after = self.value(self.base), _value(changed, found)
+        return np.nan if before is None or after is None else after - before
 
-    def _with_gpus(self, kind: str, more: int) -> Model | None:
-        types: list[str] = self.program.round_.cluster.types.tolist()
-        at = types.index(kind)
-        if int(self.program.held.free[at]) + more < 0:
+    def _with_gpus(self, kind: str, more: int) -> Resizable | None:
+        """The program with more GPUs, or None where it cannot be given them, or has fewer."""
+        program: Any = self.program
+        if not self.resizable:
             return None
-        model: Model | None = self.program.with_gpus(at, more).model
-        return model
+        types: list[str] = program.round_.cluster.types.tolist()
+        at = types.index(kind)
+        if int(program.held.free[at]) + more < 0:
+            return None
+        changed: Resizable = program.with_gpus(at, more)
+        return changed
 
     def binds(self, row: int) -> bool:
         """Whether a row has a price; in models without duals, whether its side is reached."""
@@ -314,3 +316,9 @@ def _loosened(program: Any, model: Model) -> Model:
         return model
     free = ~model.integer & (wider.upper >= model.upper)
     return replace(model, upper=np.where(free, wider.upper, model.upper))
+
+
+def _value(program: Any, solution: Solution) -> float | None:
+    if solution.status is not Status.OPTIMAL:
+        return None
+    return program.value_of(solution) if isinstance(program, Valued) else solution.objectives[0]

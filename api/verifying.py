@@ -15,9 +15,11 @@ from apportion.answer import Answer
 from apportion.answer_reading import read_answer
 from apportion.certifying import (
     MODEL_SCHEMA,
+    POLICY_SCHEMA,
     ROUNDED,
     SCHEMA,
     Certifiable,
+    Proving,
     in_policy_units,
     most_by_counting,
     placed_beside,
@@ -140,7 +142,9 @@ class _Findings:
         certificate = self.answer.certificate
         if not isinstance(program, Certifiable):
             model: Model | None = getattr(program, "model", None)
-            if certificate is None or model is None:
+            if certificate is not None and isinstance(program, Proving):
+                self._by_proof(certificate, program)
+            elif certificate is None or model is None:
                 self._without_model()
             else:
                 self._by_model(certificate, model, program)
@@ -227,6 +231,43 @@ class _Findings:
             self.proved.append(
                 f"model: {status.lower()} with objective {self.answer.objective:.12g}, by"
                 f" {found.arithmetic} arithmetic"
+            )
+
+    def _by_proof(self, data: Mapping[str, Any], program: Proving) -> None:
+        """Check a proof of a policy's own: plan, objective and bound that it makes."""
+        tolerance, proof = data.get("tolerance"), data.get("proof")
+        if data.get("schema") != POLICY_SCHEMA or not isinstance(proof, Mapping):
+            self.faults.append(f"certificate.schema: expected {POLICY_SCHEMA!r} and a proof")
+            return
+        if not _is_number(tolerance) or tolerance < 0:
+            self.faults.append("certificate.tolerance: must be a number from 0 on")
+            return
+        plan = self._with_left_out(self.answer.allocation, data)
+        try:
+            made = program.proved(cast("Mapping[str, Any]", proof))
+        except (KeyError, TypeError, ValueError) as error:
+            self.faults.append(f"certificate.proof: {error}")
+            return
+        if plan is None:
+            return
+        pairs = [
+            sorted(zip(one.job.tolist(), one.gpu_type.tolist(), strict=True))
+            for one in (plan, made.allocation)
+        ]
+        if pairs[0] != pairs[1]:
+            self.faults.append("allocation: not the one that the proof makes")
+            return
+        scale = max(abs(made.objective or 0.0), abs(made.bound or 0.0))
+        for name in ("objective", "bound"):
+            told, value = getattr(self.answer, name), getattr(made, name)
+            if not _same(told, value, scale, SAME if name == "objective" else ROUNDED):
+                self.faults.append(f"{name}: {value} by the proof, the answer says {told}")
+        apart = relative(made.objective or 0.0, made.bound or 0.0)
+        if self.answer.status == "OPTIMAL" and apart > tolerance:
+            self.faults.append(f"status: OPTIMAL, but value and bound are {apart:.3g} apart")
+        if not self.faults:
+            self.proved.append(
+                f"proof: objective {self.answer.objective:.12g} is within {apart:.3g} of a bound"
             )
 
     def _shares(self, model: Model, point: Floats) -> None:

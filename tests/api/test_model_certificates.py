@@ -229,3 +229,71 @@ def test_shares_decided_before_have_no_certificate():
     assert first.certificate is not None
     assert again.certificate is None
     assert ap.verify(again, later).holds
+
+
+# ------------------------------------------------------------------------------------- matchings
+
+
+def waiting(seed: int, jobs: int = 8) -> TrainingRound:
+    random = np.random.default_rng([23, seed])
+    speed = random.uniform(0.3, 5.0, (jobs, 2)) * (random.random((jobs, 2)) < 0.8)
+    speed[:, 0] = np.maximum(speed[:, 0], 0.2)
+    return TrainingRound(
+        cluster=Cluster.uniform({"a": 2, "b": 1}),
+        jobs=Jobs.of(
+            id=[f"j{i}" for i in range(jobs)], gang=np.ones(jobs, dtype=int),
+            work=random.uniform(1e2, 1e4, jobs), throughput_per_s=speed,
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_matching_is_proved_by_prices_of_places(seed):
+    round_ = waiting(seed)
+    answer = ap.solve(round_, "allox", parameters={"alpha": 1.0}, gap=0.0)
+    assert answer.status == "OPTIMAL"
+    found = ap.verify(answer_from_dict(answer.to_dict()), round_)
+    assert found.faults == ()
+    assert found.words == ()
+    assert any(line.startswith("proof: objective") for line in found.proved)
+
+
+def _cheaper(data: dict[str, Any]) -> None:
+    data["certificate"]["proof"]["prices"] = {"a": [], "b": []}
+
+
+def _moved(data: dict[str, Any]) -> None:
+    data["certificate"]["proof"]["matching"]["j0"] = "none"
+
+
+def _forgotten(data: dict[str, Any]) -> None:
+    del data["certificate"]["proof"]["matching"]["j0"]
+
+
+@pytest.mark.parametrize(
+    ("lie", "fault"),
+    [
+        (lambda data: data.update(objective=data["objective"] * 0.99), "objective:"),
+        (lambda data: data.update(bound=data["bound"] * 0.99), "bound:"),
+        (_cheaper, "bound:"),
+        (_moved, "certificate.proof:"),
+        (_forgotten, "certificate.proof:"),
+        (lambda data: data["certificate"].update(schema="other"), "certificate.schema:"),
+        (lambda data: data["certificate"].update(tolerance=-1), "certificate.tolerance:"),
+    ],
+)
+def test_a_lie_about_a_matching_is_found(lie, fault):
+    data = copy.deepcopy(ap.solve(waiting(3), "allox", parameters={"alpha": 1.0}).to_dict())
+    lie(data)
+    found = ap.verify(answer_from_dict(data), waiting(3))
+    assert any(one.startswith(fault) for one in found.faults), found.faults
+
+
+def test_a_matching_with_another_first_job_is_not_the_one_proved():
+    data = copy.deepcopy(ap.solve(waiting(3), "allox", parameters={"alpha": 1.0}).to_dict())
+    runs = {one["job"] for one in data["allocation"]["jobs"]}
+    idle = next(f"j{i}" for i in range(8) if f"j{i}" not in runs)
+    place = next(one for one in data["allocation"]["jobs"] if one["gpu_type"] == "a")
+    place["job"] = idle
+    found = ap.verify(answer_from_dict(data), waiting(3))
+    assert any("not the one that the proof makes" in one for one in found.faults), found.faults

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -197,3 +198,39 @@ def test_the_commands_say_it(command, round_file, policy):
     assert told is None or told.code == 0
     told = command("explain", round_file, "--policy", policy, "--job", "a")
     assert told.code == 0
+
+
+@pytest.mark.parametrize("policy", ["oef-noncooperative", "oef-cooperative"])
+@pytest.mark.parametrize("seed", range(4))
+def test_one_more_gpu_to_users_is_worth_what_deciding_again_says(policy, seed):
+    asked = shared_round(seed, jobs=6)
+    base = ap.solve(asked, policy, gap=0.0).objective
+    table = ap.prices(asked, policy).as_dict()
+    for kind, row in enumerate(table["rows"][:2]):
+        gpus = [3, 2]
+        assert row["free"] == gpus[kind]
+        gpus[kind] += 1
+        more = replace(
+            asked, cluster=ap.Cluster.uniform(dict(zip(("T4", "A100"), gpus, strict=True)))
+        )
+        wanted = ap.solve(more, policy, gap=0.0).objective - base
+        assert row["one_more"] == pytest.approx(wanted, rel=1e-5, abs=1e-5)
+        if row["relaxation"] is not None and row["last_one"] is not None:
+            low, high = sorted((row["one_more"], row["last_one"]))
+            assert low - 1e-5 <= row["relaxation"] <= high + 1e-5
+
+
+def test_the_only_user_pays_at_the_gpus_and_not_at_a_bound():
+    asked = ap.TrainingRound(
+        cluster=ap.Cluster.uniform({"T4": 2}),
+        jobs=ap.Jobs.of(id=["a"], gang=[2], work=[1e3], throughput_per_s=[[1.0]]),
+    )
+    rows = ap.prices(asked, "oef-noncooperative").as_dict()["rows"]
+    assert rows[0]["last_one"] == pytest.approx(1.0)
+
+
+def test_shockwave_is_not_explained_by_a_part_of_its_model(rnd):
+    found = ap.explain(rnd, "shockwave", "a")
+    assert found.options == ()
+    assert "no single model says what else could be" in found.notes[-1]
+    assert all(one.price is None for one in found.types)

@@ -35,7 +35,7 @@ from apportion.instances.columns import Bools, Floats
 from apportion.instances.policy import Column
 from apportion.instances.training import Shares, TrainingRound
 from apportion.solver import Budget as Deadline
-from apportion.solver import Model, Solver, Status
+from apportion.solver import Model, Solution, Solver, Status
 
 MOST_CLASSES = 60
 """Classes up to which the cooperative model is written down: it has a row for each pair."""
@@ -103,6 +103,18 @@ class OEFProgram:
         return cooperative_model(
             self.merged.envy, names[self.merged.classes.first].tolist(), types
         )  # fmt: skip
+
+    def with_gpus(self, kind: int, more: int) -> OEFProgram:
+        """Give the program with so many GPUs more of a type, or less, for the same users."""
+        free = self.held.free.copy()
+        free[kind] += more
+        return replace(self, held=replace(self.held, free=free), recalled=None)
+
+    def value_of(self, solution: Solution) -> float | None:
+        """Objective where that of the model is the one of a solution."""
+        units = float(self.merged.envy.capacity.sum()) if self.is_cooperative else 0.0
+        unit = float(self.free.sum()) / units if units > 0.0 else 1.0
+        return solution.objective * unit
 
     @property
     def _problem(self) -> tuple[Floats, Floats, Floats, Floats]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -64,6 +65,19 @@ class AlloX:
     ) -> None:
         """Keep nothing."""
         return None
+
+
+@dataclass(frozen=True)
+class MatchedDecision(Decision):
+    """A decision with the matching behind it.
+
+    Parameters
+    ----------
+    matched
+        The matching, and the prices of places that prove its bound.
+    """
+
+    matched: Matched | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +161,7 @@ class AlloXProgram:
         value = found.value + waited_s
         bound = None if found.bound is None else found.bound + waited_s
         took_s = time.perf_counter() - start
-        return Decision(
+        return MatchedDecision(
             joined(self.held, kinds, jobs.gang),
             status=status,
             objective=value,
@@ -158,7 +172,44 @@ class AlloXProgram:
             stages=(Stage(stage, took_s, value, bound, found.gap, answered=True),),
             notes=notes_on_hopeless(round_),
             time_limited=found.limited,
+            matched=found,
         )
+
+    def proof(self, decision: Decision) -> dict[str, Any] | None:
+        """The matching, and prices of the places of each type at which its bound holds."""
+        found = decision.matched if isinstance(decision, MatchedDecision) else None
+        if found is None or found.prices is None:
+            return None
+        types = self.round_.cluster.types
+        ids = self.round_.jobs.id[self.rows].tolist()
+        return {
+            "matching": dict(zip(ids, types[found.kind].tolist(), strict=True)),
+            "prices": {
+                str(name): prices.tolist()
+                for name, prices in zip(types.tolist(), found.prices, strict=True)
+            },
+        }
+
+    def proved(self, proof: Mapping[str, Any]) -> Decision:
+        """Give the decision that a proof makes: its plan, its objective and its bound.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            On what is not a proof for this round.
+        """
+        types = self.round_.cluster.types.tolist()
+        ids = self.round_.jobs.id[self.rows].tolist()
+        if set(proof["matching"]) != set(ids) or set(proof["prices"]) != set(types):
+            raise ValueError("not of the jobs that take part, or not of all types")
+        kind = np.array([types.index(proof["matching"][one]) for one in ids], dtype=np.int64)
+        if not np.isfinite(self.duration_s[np.arange(kind.size), kind]).all():
+            raise ValueError("a job is matched with a type it cannot run on")
+        prices = tuple(np.array(proof["prices"][one], dtype=np.float64) for one in types)
+        if not all(np.isfinite(one).all() and one.ndim == 1 for one in prices):
+            raise ValueError("prices are not numbers")
+        found = Matched(kind, self.queues.value(kind), self.queues.bound(prices), prices=prices)
+        return self._decision(found, "OPTIMAL", "matching", 0.0)
 
     def _first(self, kind: Ints) -> Ints:
         """Type of each job that starts: on every type the shortest first, while gangs fit."""

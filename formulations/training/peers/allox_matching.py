@@ -8,7 +8,8 @@ whole. Columns and arcs are added as prices ask for them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,24 @@ class Queues:
         own = self.duration[np.arange(kind.size), kind]
         return float(self.ranks(kind) @ own)
 
+    def bound(self, prices: Sequence[Floats]) -> float:
+        """What no matching is below, by prices of the places of each type from the end on.
+
+        At any prices from 0 on: each job pays for its cheapest place, the sum of which less what
+        all places together bring in is below every matching's cost. Places behind those that have
+        a price are free, and of these the first one is the cheapest.
+        """
+        least = np.full(self.duration.shape[0], np.inf)
+        income = 0.0
+        for kind, given in enumerate(prices):
+            if self.machines[kind] > 0:
+                price = np.append(np.maximum(given, 0.0), 0.0)
+                q = np.arange(1, price.size + 1)
+                for at, own in zip(q.tolist(), price.tolist(), strict=True):
+                    least = np.minimum(least, self.duration[:, kind] * at + own)
+                income += float(price.sum()) * int(self.machines[kind])
+        return float(least.sum()) - income
+
     def greedy(self) -> Ints:
         """Put jobs on types from the end, the longest first, each where it costs least."""
         machines = self.machines.tolist()
@@ -96,12 +115,15 @@ class Matched:
         Sum of completion times, and what no matching is below, or None.
     limited
         Whether time was short.
+    prices
+        Prices of the places of each type, from the end on, at which the bound holds.
     """
 
     kind: Ints
     value: float
     bound: float | None
     limited: bool = False
+    prices: tuple[Floats, ...] | None = None
 
     @property
     def gap(self) -> float | None:
@@ -126,21 +148,24 @@ def match(queues: Queues, budget: Budget, gap: float = 0.0) -> Matched:
     kind = queues.greedy()
     best = Matched(kind, queues.value(kind), None)
     if not kind.size:
-        return Matched(kind, 0.0, 0.0)
+        return Matched(kind, 0.0, 0.0, prices=tuple(np.zeros(0) for _ in queues.machines))
     arcs = _Arcs.around(queues, kind)
     for _ in range(ROUNDS):
         if budget.left_s() < arcs.job.size * ARC_S + 1e-3:
-            return Matched(best.kind, best.value, best.bound, limited=True)
+            return replace(best, limited=True)
         place = arcs.flow()
         if place is None:
             return best
         kind, given = arcs.kind_of(place), arcs.job.size
         arcs = arcs.with_arcs(_near(kind, queues.ranks(kind)))
-        bound, more = arcs.priced(arcs.prices(arcs.place_of(kind)))
+        prices = arcs.prices(arcs.place_of(kind))
+        bound, more = arcs.priced(prices)
+        better = best.bound is None or bound > best.bound
+        told = arcs.by_type(prices) if better else best.prices
         if queues.value(kind) > best.value:
             kind = best.kind
         value = queues.value(kind)
-        best = Matched(kind, value, min(value, max(bound, best.bound or 0.0)))
+        best = Matched(kind, value, min(value, max(bound, best.bound or 0.0)), prices=told)
         arcs = arcs.with_arcs(more)
         if (best.gap or 0.0) <= max(PROOF, gap) or arcs.job.size == given:
             return best
@@ -285,6 +310,10 @@ class _Arcs:
             out = new
         most = out[np.isfinite(out)].max(initial=0.0)
         return np.clip(out, 0.0, most)
+
+    def by_type(self, prices: Floats) -> tuple[Floats, ...]:
+        """Prices of places, type by type."""
+        return tuple(np.split(prices, np.cumsum(self.depth)[:-1]))
 
     def priced(self, prices: Floats) -> tuple[float, _Arc]:
         """Give the bound that prices prove over all places, and the arcs that would pay.

@@ -133,6 +133,9 @@ class ShockwaveProgram:
     sharers: Sharers
     ahead: Ahead | None
 
+    model_is_part: ClassVar[bool] = True
+    """The model lacks the logarithms: its prices are not those of the welfare."""
+
     @cached_property
     def window(self) -> Window:
         """The window without rules of finish times."""
