@@ -1,0 +1,259 @@
+"""A decision of Chronus: admission, the plan of leases, and the GPUs that are left over."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from apportion.formulations.training.chronus.capacity import KIND, foreign
+from apportion.formulations.training.chronus.clock import Clock
+from apportion.formulations.training.chronus.desk import Desk, Settled
+from apportion.formulations.training.chronus.placement import PlacementMode, placed
+from apportion.formulations.training.chronus.planning import Planned
+from apportion.formulations.training.chronus.spot import (
+    LONGEST_FOR_SHORT_RUNS_S,
+    Spot,
+    Waiting,
+    hand_out,
+)
+from apportion.formulations.training.chronus.standing import (
+    ACCEPTED,
+    BEST_EFFORT,
+    LOWEST,
+    NOTHING,
+    STATE_NAMES,
+    UNACCEPTED,
+    Standing,
+    written,
+)
+from apportion.formulations.training.greedy import NOWHERE
+from apportion.formulations.training.pinned import Pinned
+from apportion.formulations.training.plain import notes_on_hopeless
+from apportion.instances import Decision, Stage
+from apportion.instances.columns import Bools, Ints
+from apportion.instances.training import Allocation, Commitments, TrainingRound
+from apportion.solver import Budget, Solver
+
+
+@dataclass(frozen=True, eq=False)
+class ChronusProgram:
+    """A compiled round.
+
+    Parameters
+    ----------
+    round_, held
+        The round and its pinned leases.
+    clock
+        Where the moment lies among leases and slots.
+    desk
+        What jobs need, and what may be promised.
+    before
+        What memory knows of the jobs.
+    placement
+        How gangs are put on nodes.
+    publish
+        Whether reservations are given as commitments.
+    """
+
+    round_: TrainingRound
+    held: Pinned
+    clock: Clock
+    desk: Desk
+    before: Standing
+    placement: PlacementMode
+    publish: bool
+
+    @property
+    def model(self) -> None:
+        """There is no single model: plans are made for each type, by classes of jobs."""
+        return None
+
+    def incumbent(self) -> Decision:
+        """Admit by the quick tests, keep the cached plan, and hand out what is left."""
+        return self._decide(Solver(), Budget.of(None), most=0, replan=False)
+
+    def solve(self, solver: Solver, budget: Budget) -> Decision:
+        """Admit, asking the exact model before anybody is rejected, and plan the leases anew."""
+        return self._decide(solver, budget, most=self.desk.rules.most_asked, replan=True)
+
+    def settled(self, solver: Solver, budget: Budget) -> Settled:
+        """Bring reservations up to date and answer the newcomers, without deciding who runs."""
+        most = self.desk.rules.most_asked
+        return self.desk.settle(self.before.copy(), self.held, solver, budget, most)
+
+    def _decide(self, solver: Solver, budget: Budget, *, most: int, replan: bool) -> Decision:
+        began = time.perf_counter()
+        out_of_time = budget.expired()
+        settled = self.desk.settle(self.before.copy(), self.held, solver, budget, most)
+        standing = settled.standing
+        stages = (Stage("admission", time.perf_counter() - began, note=settled.told),)
+        plans = list[Planned]()
+        if self.clock.boundary:
+            plans = self.desk.plan(settled, solver, budget, replan=replan)
+            stages += tuple(stage for plan in plans for stage in plan.stages)
+            standing.rejected = bool((standing.state == UNACCEPTED).any())
+        began = time.perf_counter()
+        sure = self._guaranteed(standing)
+        spot = hand_out(
+            self._waiting(settled, sure), self._spot_gpus(sure),
+            forcing=self.clock.lease_s <= LONGEST_FOR_SHORT_RUNS_S,
+        )  # fmt: skip
+        allocation = self._allocation(sure, spot)
+        stages += (Stage("spot", time.perf_counter() - began),)
+        limited = out_of_time or settled.limited or any(plan.time_limited for plan in plans)
+        decision = self._told(allocation, settled, plans, stages)
+        return replace(
+            placed(self.round_, decision, self.placement, solver, budget),
+            time_limited=limited and replan,
+        )
+
+    # ------------------------------------------------------------------ who runs
+
+    def _guaranteed(self, standing: Standing) -> Ints:
+        """Type of each job that has a reservation for now and is not running on it already."""
+        kinds = np.full(len(self.round_.jobs), NOWHERE, dtype=np.int64)
+        able = self.held.open & self.round_.startable
+        free = self.held.free.copy()
+        for row in standing.accepted().tolist():
+            own = standing.leases.get(row)
+            if own is None or own[0] != self.clock.current or not able[row]:
+                continue
+            kind, gang = int(standing.kind[row]), int(self.round_.jobs.gang[row])
+            if free[kind] >= gang and self.round_.eligible[row, kind]:
+                kinds[row] = kind
+                free[kind] -= gang
+        return kinds
+
+    def _spot_gpus(self, sure: Ints) -> Ints:
+        """GPUs that reservations leave, shape (k,)."""
+        rows = np.flatnonzero(sure != NOWHERE)
+        gang = self.round_.jobs.gang[rows]
+        used = np.bincount(sure[rows], weights=gang, minlength=self.held.free.size)
+        return self.held.free - used.astype(np.int64)
+
+    def _waiting(self, settled: Settled, sure: Ints) -> Waiting:
+        jobs, desk = self.round_.jobs, self.desk
+        open_ = self.held.open & self.round_.startable & (sure == NOWHERE)
+        stays = jobs.running & ~self.round_.stranded & (jobs.held_gpus == jobs.gang)
+        if self.clock.boundary:
+            # everybody is released and placed anew
+            stays = stays & ~jobs.preemptible
+        on = np.where(open_ & stays, jobs.previous_type, NOWHERE)
+        eligible = self.round_.eligible
+        left_s = self.clock.end_s - self.clock.now_s
+        start_s = np.where(jobs.running, 0.0, desk.overhead)
+        short = eligible & (desk.remaining_s + start_s[:, None] <= left_s)
+        short &= (desk.remaining_s > 0) & ~desk.overdue[:, None]
+        moving = jobs.running & (not self.clock.boundary)
+        same = np.arange(eligible.shape[1])[None, :] == jobs.previous_type[:, None]
+        short &= ~moving[:, None] | same
+        return Waiting(
+            gang=jobs.gang,
+            state=settled.standing.state,
+            open=open_,
+            on=on,
+            remaining_s=desk.to_go_s,
+            slack_s=desk.slack_s,
+            arrival_s=jobs.arrival_s,
+            code=jobs.code,
+            slowness=np.where(eligible, desk.bare_s, np.inf),
+            short=short,
+            fills=self.desk.fills(settled),
+            binding=~jobs.preemptible,
+        )
+
+    def _allocation(self, sure: Ints, spot: Spot) -> Allocation:
+        held, jobs = self.held, self.round_.jobs
+        kinds = np.where(sure != NOWHERE, sure, spot.kinds)
+        bound: Bools = (sure != NOWHERE) | spot.forced
+        own = np.flatnonzero(kinds != NOWHERE)
+        job = np.concatenate((held.job, own))
+        order = np.argsort(job, kind="stable")
+        ends = np.where(bound[own], self.clock.end_s, np.inf)
+        return Allocation.of(
+            job[order],
+            np.concatenate((held.gpu_type, kinds[own]))[order],
+            np.concatenate((held.gpus, jobs.gang[own]))[order],
+            lease_end_s=np.concatenate((held.lease_end_s, ends))[order],
+            guaranteed=np.concatenate((held.guaranteed, bound[own]))[order],
+        )
+
+    # ------------------------------------------------------------------ what is told
+
+    def _told(
+        self, allocation: Allocation, settled: Settled, plans: list[Planned],
+        stages: tuple[Stage, ...],
+    ) -> Decision:  # fmt: skip
+        standing = settled.standing
+        value = sum(plan.value for plan in plans) if plans else None
+        known = [plan.bound for plan in plans if plan.bound is not None]
+        bound = sum(known) if plans and len(known) == len(plans) else None
+        status = "HEURISTIC"
+        if plans:
+            status = "OPTIMAL" if all(plan.proved for plan in plans) else "FEASIBLE"
+        gap = None
+        if bound is not None and value is not None:
+            gap = max(0.0, bound - value) / max(abs(value), 1.0)
+        return Decision(
+            allocation,
+            status=status,
+            objective=value,
+            bound=bound,
+            gap=gap,
+            carry=written(self.round_, standing, self.clock.lease_s),
+            next_decision_s=self._next(allocation),
+            commitments=self._commitments(standing),
+            per_job=self._columns(standing),
+            stages=stages,
+            notes=notes_on_hopeless(self.round_) + settled.notes,
+        )
+
+    def _next(self, allocation: Allocation) -> float:
+        """Give the next slot; where nobody is there and rounds are as fine, the next arrival."""
+        slot_s, step_s = self.desk.rules.slot_s, self.round_.duration_s
+        fine = abs(round(slot_s / step_s) * step_s - slot_s) <= 1e-9 * slot_s
+        return np.inf if not len(self.round_.jobs) and fine else self.clock.next_s
+
+    def _commitments(self, standing: Standing) -> Commitments | None:
+        """Reservations beyond the next boundary, which is planned anew when it comes."""
+        old = self.round_.commitments
+        if not self.publish and not old.job.size:
+            return None
+        stay = np.flatnonzero(foreign(self.round_) & (old.end_s > self.clock.now_s))
+        job, start, end, gpus, kind = [], [], [], [], []
+        for row in sorted(standing.leases) if self.publish else ():
+            own = standing.leases[row]
+            own = own[own > self.clock.current + 1]
+            if not own.size:
+                continue
+            cuts = np.flatnonzero(np.diff(own) > 1) + 1
+            begins, ends = own[np.r_[0, cuts]], own[np.r_[cuts - 1, own.size - 1]] + 1
+            job += [row] * begins.size
+            start += (begins * self.clock.lease_s).tolist()
+            end += (ends * self.clock.lease_s).tolist()
+            gpus += [int(self.round_.jobs.gang[row])] * begins.size
+            kind += [int(standing.kind[row])] * begins.size
+        return Commitments.of(
+            np.concatenate((old.job[stay], np.array(job, dtype=np.int64))),
+            np.concatenate((old.start_s[stay], np.array(start))),
+            np.concatenate((old.end_s[stay], np.array(end))),
+            np.concatenate((old.gpus[stay], np.array(gpus, dtype=np.int64))),
+            np.concatenate((old.gpu_type[stay], np.array(kind, dtype=np.int64))),
+            np.concatenate((old.kind[stay].astype(np.str_), np.full(len(job), KIND))),
+        )
+
+    def _columns(self, standing: Standing) -> dict[str, Any]:
+        count = np.zeros(len(self.round_.jobs), dtype=np.int64)
+        rows = sorted(standing.leases)
+        count[rows] = [standing.leases[row].size for row in rows]
+        names = np.array([STATE_NAMES[code] for code in (LOWEST, ACCEPTED, UNACCEPTED, BEST_EFFORT)])
+        due_s = np.where(standing.due == NOTHING, NOTHING, standing.due * self.clock.lease_s)
+        return {
+            "state": names[standing.state + 1],
+            "reserved_leases": count,
+            "promised_s": due_s.astype(np.float64),
+            "counter_offer_s": standing.counter_offer_s.copy(),
+        }
