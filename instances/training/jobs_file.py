@@ -11,21 +11,26 @@ import numpy as np
 from apportion.instances.columns import Floats, Ints, Names, names
 from apportion.instances.errors import InstanceError, nearest
 from apportion.instances.files import PathLike, naming, read_json, shown, write_json
+from apportion.instances.training.curves import FAMILIES, NO_CURVE
 from apportion.instances.training.jobs import Jobs
 from apportion.instances.training.jobs_json import (
     JOB_KEYS,
+    codes,
     jobs_from_dict,
     jobs_to_dict,
     known_keys,
     plain_list,
 )
+from apportion.instances.training.true_curves import NOISE, TrueCurves
 from apportion.instances.versions import Migration, migrated, schema_name
 
 VERSION = 1
 MIGRATIONS: Mapping[int, Migration] = {}
 """For each older version of the format, the step to the next one."""
 
-JOBS_FILE_KEYS = ("schema", "family", "types", "jobs", "true_work", "true_throughput_per_s")
+JOBS_FILE_KEYS = (
+    "schema", "family", "types", "jobs", "true_work", "true_throughput_per_s", "true_curves",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,8 @@ class JobsFile:
         The jobs as reported.
     true_work, true_throughput_per_s
         What really happens where that differs; None: as reported.
+    true_curves
+        How the metrics of the jobs really develop; None: not known.
     """
 
     types: Names
@@ -49,6 +56,7 @@ class JobsFile:
     jobs: Jobs
     true_work: Floats | None = None
     true_throughput_per_s: Floats | None = None
+    true_curves: TrueCurves | None = None
 
 
 def write_jobs(content: JobsFile, path: PathLike) -> None:
@@ -66,6 +74,8 @@ def write_jobs(content: JobsFile, path: PathLike) -> None:
         out["true_work"] = content.true_work.tolist()
     if content.true_throughput_per_s is not None:
         out["true_throughput_per_s"] = content.true_throughput_per_s.tolist()
+    if content.true_curves is not None:
+        out["true_curves"] = _curves_to_dict(content.true_curves)
     write_json(path, out)
 
 
@@ -98,7 +108,9 @@ def read_jobs(path: PathLike, tenants: Names | None = None) -> JobsFile:
             named = plain_list(content.get("tenant", ["default"]), "name", "jobs.tenant")
             tenants = np.array(list(dict.fromkeys(named)) or ["default"], dtype=np.str_)
         jobs = jobs_from_dict(content, types, tenants)
-        return JobsFile(types, tenants, jobs, **_truth(section, len(jobs), types.size))
+        truth = _truth(section, len(jobs), types.size)
+        curves = _curves(section["true_curves"], len(jobs)) if "true_curves" in section else None
+        return JobsFile(types, tenants, jobs, **truth, true_curves=curves)
 
 
 def _truth(section: dict[str, Any], n: int, k: int) -> dict[str, Floats]:
@@ -116,6 +128,35 @@ def _truth(section: dict[str, Any], n: int, k: int) -> dict[str, Floats]:
                 raise InstanceError(f"{where}[{index}]: expected {k} values, one for each type")
         out[where] = np.array(rows, dtype=np.float64).reshape(n, k)
     return out
+
+
+_NONE = "none"
+"""Name of the family of a job that has no curve."""
+
+
+def _curves_to_dict(curves: TrueCurves) -> dict[str, Any]:
+    family = [_NONE if code == NO_CURVE else FAMILIES[code] for code in curves.family.tolist()]
+    columns = {name: getattr(curves, name).tolist() for name in "abc"}
+    return {"family": family, **columns, "noise": curves.noise}
+
+
+def _curves(data: object, n: int) -> TrueCurves:
+    where = "true_curves"
+    section = known_keys(data, ("family", "a", "b", "c", "noise"), where)
+    columns: dict[str, list[Any]] = {}
+    for name in ("family", "a", "b", "c"):
+        if name not in section:
+            raise InstanceError(f"{where}.{name} is missing")
+        kind = "name" if name == "family" else "float"
+        columns[name] = plain_list(section[name], kind, f"{where}.{name}")
+        if len(columns[name]) != n:
+            raise InstanceError(f"{where}.{name}: expected {n} values, one for each job")
+    known = np.array([*FAMILIES, _NONE])
+    family = codes(columns["family"], known, f"{where}.family", "family of curves")
+    noise = plain_list([section.get("noise", NOISE)], "float", f"{where}.noise")[0]
+    family = np.where(family == len(FAMILIES), NO_CURVE, family)
+    a, b, c = (np.array(columns[name], dtype=np.float64) for name in "abc")
+    return TrueCurves(family, a, b, c, float(noise))
 
 
 def on_types(content: JobsFile, types: Names) -> JobsFile:

@@ -8,8 +8,10 @@ from typing import Any
 
 from apportion.instances.policy import REASONS
 from apportion.instances.training import jobs_file, round_json
+from apportion.instances.training.curves import FAMILIES
 from apportion.instances.training.jobs import COLUMNS, INFINITE, RAGGED, Column
 from apportion.instances.training.jobs_json import JOB_KEYS, REQUIRED
+from apportion.instances.training.true_curves import NOISE_MOST
 from apportion.instances.versions import schema_name
 
 Schema = dict[str, Any]
@@ -77,10 +79,22 @@ def jobs_file_schema() -> Schema:
         "jobs": jobs_schema(),
         "true_work": _list({"type": "number", "exclusiveMinimum": 0}),
         "true_throughput_per_s": _list(_list({"type": "number", "minimum": 0})),
+        "true_curves": _true_curves(),
     }
     required = ("schema", "family", "types", "jobs")
     title = "Jobs of a training scenario, with their arrivals"
     return {**_head("jobs", jobs_file.VERSION, title), **_object(properties, required)}
+
+
+def _true_curves() -> Schema:
+    amount = _list({"type": "number", "minimum": 0})
+    family = _list({"enum": [*FAMILIES, "none"]})
+    noise = {"type": "number", "minimum": 0, "maximum": NOISE_MOST}
+    out = _object(
+        {"family": family, "a": amount, "b": amount, "c": amount, "noise": noise},
+        ("family", "a", "b", "c"),
+    )
+    return {**out, "description": "how the metrics of the jobs really develop"}
 
 
 def jobs_schema() -> Schema:

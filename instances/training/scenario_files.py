@@ -48,7 +48,7 @@ def write_scenario(scenario: Scenario, folder: PathLike) -> Path:
         raise InstanceError(f"{place}: cannot be made: {error.strerror or error}") from None
     content = JobsFile(
         scenario.cluster.types, scenario.tenants.id, scenario.jobs,
-        scenario.true_work, scenario.true_throughput_per_s,
+        scenario.true_work, scenario.true_throughput_per_s, scenario.true_curves,
     )  # fmt: skip
     text = toml_text(_tables(scenario))
     write_jobs(content, place / JOBS_NAME)

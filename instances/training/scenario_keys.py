@@ -7,6 +7,7 @@ from typing import Any
 
 from apportion.instances.tables import Rows, Table, Value, schema_of
 from apportion.instances.training.generate import GENERATOR_KEYS
+from apportion.instances.training.metric_stops import METRIC_STOPS
 from apportion.instances.versions import schema_name
 
 VERSION = 1
@@ -162,6 +163,7 @@ def scenario_table(kind: str) -> Table:
             "cluster": CLUSTER,
             "workload": workload_table(kind),
             "truth": TRUTH,
+            "metric_stops": METRIC_STOPS,
             "tenant": Rows(TENANT),
             "policy": POLICY,
             "executor": EXECUTOR,

@@ -16,6 +16,7 @@ from apportion.instances.tables import read_table
 from apportion.instances.training.cluster import Cluster
 from apportion.instances.training.cluster_tables import read_cluster
 from apportion.instances.training.laws import SwitchCost
+from apportion.instances.training.metric_stops import metric_stops
 from apportion.instances.training.scenario import ExecutorOptions, Failure, Scenario
 from apportion.instances.training.scenario_keys import VERSION, WORKLOADS, scenario_table
 from apportion.instances.training.scenario_merge import merged
@@ -212,6 +213,7 @@ def _built(content: Content, folder: Path | None) -> Scenario:
     hardware = read_cluster(content["cluster"]) if "cluster" in content else None
     source = Source(content["workload"], hardware, content.get("tenant", []), folder, seed)
     workload = noisy(load_workload(source), content.get("truth", {}), seed)
+    workload = metric_stops(workload, content.get("metric_stops"), seed)
     nodes = workload.cluster if hardware is None else hardware.base
     policy: Content = content.get("policy", {})
     given: Content = {}
@@ -229,6 +231,7 @@ def _built(content: Content, folder: Path | None) -> Scenario:
         options=_executor(content.get("executor", {}), workload.cluster, nodes),
         true_work=workload.true_work,
         true_throughput_per_s=workload.true_throughput_per_s,
+        true_curves=workload.true_curves,
         parameters=policy.get("parameters", {}),
         **given,
     )

@@ -20,6 +20,9 @@ from apportion.instances.training.curves import (
 from apportion.instances.training.jobs import Jobs
 
 PURPOSE = "metric_noise"
+NOISE = 0.02
+"""Relative spread of a measurement where none is given."""
+
 NOISE_MOST = 1.0
 """Relative spread of a measurement at most: beyond it a curve cannot be told from nothing."""
 
@@ -51,7 +54,7 @@ class TrueCurves:
     a: Floats
     b: Floats
     c: Floats
-    noise: float = 0.02
+    noise: float = NOISE
 
     def __post_init__(self) -> None:
         put = self.__dict__.__setitem__

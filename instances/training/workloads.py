@@ -25,6 +25,7 @@ from apportion.instances.training.jobs_file import on_types, read_jobs
 from apportion.instances.training.philly import read_philly
 from apportion.instances.training.scenario import Scenario
 from apportion.instances.training.tenants import Tenants
+from apportion.instances.training.true_curves import TrueCurves
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Workload:
         What a scheduler may know.
     epoch
         Instant of time 0 where the source states it.
-    true_work, true_throughput_per_s
+    true_work, true_throughput_per_s, true_curves
         What really happens; None: as reported.
     """
 
@@ -47,6 +48,7 @@ class Workload:
     epoch: str | None = None
     true_work: Floats | None = None
     true_throughput_per_s: Floats | None = None
+    true_curves: TrueCurves | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ def _from_jobs(source: Source) -> Workload:
     return Workload(
         cluster, content.jobs, tenants,
         true_work=content.true_work, true_throughput_per_s=content.true_throughput_per_s,
+        true_curves=content.true_curves,
     )  # fmt: skip
 
 
@@ -238,11 +241,13 @@ def _limited(workload: Workload, section: Mapping[str, Any]) -> Workload:
     order = np.argsort(workload.jobs.arrival_s, kind="stable")
     rows = np.sort(order[:limit])
     work, rates = workload.true_work, workload.true_throughput_per_s
+    curves = workload.true_curves
     return replace(
         workload,
         jobs=workload.jobs.take(rows),
         true_work=None if work is None else work[rows],
         true_throughput_per_s=None if rates is None else rates[rows],
+        true_curves=None if curves is None else curves.take(rows),
     )
 
 
