@@ -16,6 +16,7 @@ from apportion.formulations.training.unisched.plan import NONE, SAME, Plan, bett
 from apportion.instances import Stage
 from apportion.instances.columns import Bools, Ints
 from apportion.solver import Budget, Solution, Solver, Status
+from apportion.solver.tolerances import PROOF
 
 MOST_SLOTS = 20_000
 """Columns of leases up to which the model is asked lease by lease: it takes seconds there."""
@@ -298,9 +299,9 @@ class _Search:
 
 
 def gap_of(value: float, bound: float) -> float:
-    """Relative gap of a value to maximise, 0 within rounding."""
-    size = max(abs(value), abs(bound), 1.0 if value == bound else 0.0)
-    return (bound - value) / size if bound - value > SAME * max(size, 1.0) else 0.0
+    """Gap of a value to maximise, relative to values from 1 on; 0 within what codes leave off."""
+    size = max(abs(value), abs(bound), 1.0)
+    return (bound - value) / size if bound - value > PROOF * size else 0.0
 
 
 def lay_buckets(
