@@ -3,6 +3,7 @@
 import logging
 from importlib.metadata import version as _version
 
+from apportion.admitting import Admission, admit
 from apportion.answer import Answer
 from apportion.answer_reading import read_answer
 from apportion.auditing import audit
@@ -62,6 +63,7 @@ __all__ = [
     "FFT",
     "FIFO",
     "SRTF",
+    "Admission",
     "AlloX",
     "Allocation",
     "Answer",
@@ -89,6 +91,7 @@ __all__ = [
     "Themis",
     "Tiresias",
     "TrainingRound",
+    "admit",
     "audit",
     "audit_run",
     "check",

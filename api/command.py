@@ -14,6 +14,7 @@ from typing import Annotated, Any, cast
 import typer
 from rich.console import Console
 
+from apportion.admitting import admit as admit_job
 from apportion.answer import Answer
 from apportion.answer_reading import read_answer
 from apportion.auditing import audit as audit_round
@@ -381,6 +382,31 @@ def audit(
     else:
         Console().print(found.table())
     raise typer.Exit(DONE if found.holds else NO)
+
+
+@app.command()
+def admit(
+    round_file: Annotated[Path, typer.Argument(metavar="ROUND", help="A round file.")],
+    job: Annotated[str, typer.Option(help="The job that asks.")],
+    policy: Annotated[str, typer.Option("--policy", help="A policy that promises.")] = "chronus",
+    param: Params = None,
+    memory: Annotated[Path | None, typer.Option(help="Memory of the policy.")] = None,
+    time_limit: TimeLimit = None,
+    gap: Gap = 0.0,
+    solver: Backend = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Tell whether a job's deadline would be met, and what it would cost. Exit 1 if not."""
+    with _naming_memory(memory):
+        found = admit_job(
+            read_round(round_file), job, policy, parameters=parameters(param),
+            memory=_memory(memory), time_limit_s=time_limit, gap=gap, backend=solver,
+        )  # fmt: skip
+    if as_json:
+        sys.stdout.write(json_text(found.to_dict()) + "\n")
+    else:
+        Console().print(found.table())
+    raise typer.Exit(DONE if found.accepted else NO)
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -299,15 +299,18 @@ class Desk:
         self, row: int, standing: Standing, pools: dict[int, Pool], notes: list[str]
     ) -> None:
         """Accept a newcomer at the most valuable deadline that fits, or reject it."""
-        kinds = self.kinds_of(row)
+        kinds, open_ = self.kinds_of(row), False
         for due in self.dues_of(row):
             for kind in kinds:
-                if pools[kind].offer(row, due).accepted:
+                answer = pools[kind].offer(row, due)
+                open_ |= answer.ground == "undecided"
+                if answer.accepted:
                     standing.state[row], standing.kind[row] = ACCEPTED, kind
                     standing.due[row] = self.clock.first + due
                     return
         standing.state[row] = UNACCEPTED
-        notes.append(self._rejection(row, standing, pools, kinds))
+        text = self._rejection(row, standing, pools, kinds)
+        notes.append(f"{text} (not proved: time or questions ran out)" if open_ else text)
 
     def _rejection(
         self, row: int, standing: Standing, pools: dict[int, Pool], kinds: list[int]
@@ -318,7 +321,9 @@ class Desk:
         last_s = float(self.last_deadline_s[row])
         need = min(int(pools[kind].wanted.padded[row]) for kind in kinds)
         if need > self.rules.horizon:
-            return f"{name} is rejected: it needs {need} leases, the horizon has {self.rules.horizon}"
+            return (
+                f"{name} is rejected: it needs {need} leases, the horizon has {self.rules.horizon}"
+            )
         why = "no room before its deadline"
         if self.round_.now_s + self.to_go_s[row] > last_s:
             why = f"it could not meet its deadline at {last_s:g} s even alone (negative slack)"
@@ -395,6 +400,8 @@ class Desk:
             rows, cached = pool.rows, pool.admission.leases
             jobs = self._lease_jobs(kind, rows, pool, cached, standing)
             found = planned(jobs, pool.capacity, cached, sigma if replan else 0, solver, budget)
+            if not replan:
+                found = replace(found, bound=None, proved=False)
             self._write(kind, pool, found.leases, rows, standing, {})
             out.append(found)
         return out

@@ -195,9 +195,7 @@ def _solved(
         value=np.concatenate((np.ones(u.size), -np.ones(known.size))),
     )  # fmt: skip
     builder.rows("free", free.size, row=node, column=u, value=size, upper=free)
-    builder.objective(
-        "reward", column=y, value=gang[job] * speed[job, parts - 1], maximise=True
-    )
+    builder.objective("reward", column=y, value=gang[job] * speed[job, parts - 1], maximise=True)
     return solver.solve(builder.build(), budget=budget).point
 
 

@@ -110,9 +110,7 @@ def planned(
     )
     if found.status not in ("OPTIMAL", "FEASIBLE") or found.value < start.value:
         note = Stage("cached plan", objective=start.value, answered=True, note=found.status)
-        return replace(
-            fallback, time_limited=found.time_limited, stages=(*found.stages, note)
-        )
+        return replace(fallback, time_limited=found.time_limited, stages=(*found.stages, note))
     job = np.repeat(np.arange(len(jobs)), np.diff(found.offsets))
     leases = np.zeros_like(cached)
     leases[job, found.lease] = True

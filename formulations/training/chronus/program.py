@@ -11,6 +11,7 @@ import numpy as np
 from apportion.formulations.training.chronus.capacity import KIND, foreign
 from apportion.formulations.training.chronus.clock import Clock
 from apportion.formulations.training.chronus.desk import Desk, Settled
+from apportion.formulations.training.chronus.offers import Offer, offer_to
 from apportion.formulations.training.chronus.placement import PlacementMode, placed
 from apportion.formulations.training.chronus.planning import Planned
 from apportion.formulations.training.chronus.spot import (
@@ -79,10 +80,9 @@ class ChronusProgram:
         """Admit, asking the exact model before anybody is rejected, and plan the leases anew."""
         return self._decide(solver, budget, most=self.desk.rules.most_asked, replan=True)
 
-    def settled(self, solver: Solver, budget: Budget) -> Settled:
-        """Bring reservations up to date and answer the newcomers, without deciding who runs."""
-        most = self.desk.rules.most_asked
-        return self.desk.settle(self.before.copy(), self.held, solver, budget, most)
+    def offer(self, row: int, solver: Solver, budget: Budget) -> Offer:
+        """Tell one job whether its deadline would be met, by what, and at whose cost."""
+        return offer_to(self.desk, self.before, self.held, row, solver, budget)
 
     def _decide(self, solver: Solver, budget: Budget, *, most: int, replan: bool) -> Decision:
         began = time.perf_counter()
@@ -249,7 +249,9 @@ class ChronusProgram:
         count = np.zeros(len(self.round_.jobs), dtype=np.int64)
         rows = sorted(standing.leases)
         count[rows] = [standing.leases[row].size for row in rows]
-        names = np.array([STATE_NAMES[code] for code in (LOWEST, ACCEPTED, UNACCEPTED, BEST_EFFORT)])
+        names = np.array(
+            [STATE_NAMES[code] for code in (LOWEST, ACCEPTED, UNACCEPTED, BEST_EFFORT)]
+        )
         due_s = np.where(standing.due == NOTHING, NOTHING, standing.due * self.clock.lease_s)
         return {
             "state": names[standing.state + 1],
