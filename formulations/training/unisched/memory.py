@@ -72,6 +72,23 @@ class Reservations:
         return out
 
 
+PREFIX = "estimator_"
+"""Columns that belong to the estimator begin so."""
+
+
+def with_prefix(columns: dict[str, Any]) -> dict[str, Any]:
+    """Name the estimator's columns as the policy's memory does."""
+    return {PREFIX + name: column for name, column in columns.items()}
+
+
+def of_estimator(memory: Any) -> dict[str, Any] | None:
+    """Give the estimator's columns; None where there are none."""
+    if memory is None:
+        return None
+    found = {key[len(PREFIX) :]: memory[key] for key in memory if str(key).startswith(PREFIX)}
+    return found or None
+
+
 def recall(memory: Any) -> Reservations | None:
     """Read the plan.
 

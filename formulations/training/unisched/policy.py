@@ -9,15 +9,20 @@ import numpy as np
 
 from apportion.formulations.training.pinned import pinned
 from apportion.formulations.training.unisched.configurations import Configurations
-from apportion.formulations.training.unisched.default_estimator import default_estimator
-from apportion.formulations.training.unisched.estimates import Estimates, Estimator
-from apportion.formulations.training.unisched.memory import SAME_S, recall
+from apportion.formulations.training.unisched.estimates import Curves, Estimates, Estimator
+from apportion.formulations.training.unisched.memory import (
+    SAME_S,
+    of_estimator,
+    recall,
+    with_prefix,
+)
 from apportion.formulations.training.unisched.program import UniSchedProgram
 from apportion.formulations.training.unisched.round_demand import Standing, leases_needed
 from apportion.formulations.training.unisched.select import MOST_SLOTS
 from apportion.instances import Budget, Decision, InstanceError, Reason
 from apportion.instances.columns import LARGEST
 from apportion.instances.training import Outcome, TrainingRound
+from apportion.instances.training.fit import EstimatorOptions
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class UniSched:
         Columns of leases from which on time is planned in buckets of 1, 1, 2, 4, ... leases.
     scale_up
         Whether idle GPUs make elastic jobs larger.
+    slo_quantile, best_effort_quantile
+        Quantiles of the fitted curves that stand for jobs with deadlines and for the others.
     estimator
         What tells how much work is left; None: reported work, and curves for jobs that stop on a
         metric.
@@ -69,6 +76,8 @@ class UniSched:
     horizon_s: float = 1_209_600.0
     most_slots: int = MOST_SLOTS
     scale_up: bool = True
+    slo_quantile: float = 0.8
+    best_effort_quantile: float = 0.5
     estimator: Estimator | None = None
 
     def __post_init__(self) -> None:
@@ -92,6 +101,11 @@ class UniSched:
             raise InstanceError(
                 f"unisched.most_slots = {self.most_slots}: must be a whole number from 0 on"
             )
+        for field in ("slo_quantile", "best_effort_quantile"):
+            if not 0 < getattr(self, field) < 1:
+                raise InstanceError(
+                    f"unisched.{field} = {getattr(self, field)}: must lie between 0 and 1"
+                )
         if self.estimator is not None and not callable(self.estimator):
             raise InstanceError(f"unisched.estimator = {self.estimator!r}: must be callable")
 
@@ -105,14 +119,16 @@ class UniSched:
         """
         old = recall(memory)
         lease_s = self.lease_of(round_)
-        told = self._estimated(round_)
+        boundary = old is None or round_.now_s >= old.start_s + lease_s - SAME_S
+        told, fits = self._estimated(round_, of_estimator(memory), boundary)
         menu = Configurations.of(round_, self.restart_s)
         left_s = told.left[menu.job] / menu.speed
         need = leases_needed(left_s, menu.restart_s, lease_s, self.restarts == "every")
         return UniSchedProgram(
             standing=Standing(round_, pinned(round_), menu, left_s, lease_s, need, old),
             told=told,
-            boundary=old is None or round_.now_s >= old.start_s + lease_s - SAME_S,
+            fits=fits,
+            boundary=boundary,
             reward=self.reward,
             horizon_leases=max(1, int(self.horizon_s // lease_s)),
             most_slots=self.most_slots,
@@ -125,16 +141,33 @@ class UniSched:
             1.0, float(np.floor(self.lease_s / round_.duration_s + 1e-9))
         )
 
-    def _estimated(self, round_: TrainingRound) -> Estimates:
-        told = default_estimator(round_) if self.estimator is None else self.estimator(round_)
+    @property
+    def _told_by(self) -> Estimator:
+        if self.estimator is not None:
+            return self.estimator
+        return Curves(
+            EstimatorOptions(
+                slo_quantile=self.slo_quantile, best_effort_quantile=self.best_effort_quantile
+            )
+        )
+
+    def _estimated(
+        self, round_: TrainingRound, memory: dict[str, Any] | None, refit: bool
+    ) -> tuple[Estimates, dict[str, Any]]:
+        told, fits = self._told_by(round_, memory, refit)
         if told.left.shape != (len(round_.jobs),):
             raise InstanceError(
                 f"unisched.estimator answered for {told.left.size} jobs of {len(round_.jobs)}"
             )
-        return told
+        return told, fits
 
     def remember(
         self, memory: Any, round_: TrainingRound, decision: Decision, outcome: Outcome
     ) -> dict[str, Any]:
-        """Keep the plan in force."""
-        return dict(decision.carry)
+        """Keep the plan in force, what was fitted, and what ended jobs took."""
+        carry, fits = dict(decision.carry), of_estimator(decision.carry)
+        if self.estimator is None and fits is not None:
+            done = round_.jobs.work_done + outcome.work
+            ended = Curves.ended(round_, fits, done, outcome.finished)
+            carry.update(with_prefix(ended))
+        return carry

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from apportion.formulations.training.plain import joined, notes_on_hopeless
 from apportion.formulations.training.unisched.estimates import Estimates
 from apportion.formulations.training.unisched.latest_fit import latest_fit
 from apportion.formulations.training.unisched.leftovers import Leftovers
-from apportion.formulations.training.unisched.memory import Reservations
+from apportion.formulations.training.unisched.memory import Reservations, with_prefix
 from apportion.formulations.training.unisched.plan import NONE, Plan
 from apportion.formulations.training.unisched.round_demand import (
     RoundDemand,
@@ -22,6 +23,8 @@ from apportion.formulations.training.unisched.round_demand import (
 from apportion.formulations.training.unisched.select import LEASE_COST, Selection, select
 from apportion.instances import Decision, Stage
 from apportion.instances.columns import Bools, Floats, Ints
+from apportion.instances.policy import Column
+from apportion.instances.training.fit import Flag
 from apportion.solver import Budget, Solver
 
 
@@ -33,8 +36,8 @@ class UniSchedProgram:
     ----------
     standing
         The round as the policy sees it.
-    told
-        What the estimator said.
+    told, fits
+        What the estimator said, and what it remembers.
     boundary
         Whether the leases in force are over and a plan is due.
     reward
@@ -49,6 +52,7 @@ class UniSchedProgram:
 
     standing: Standing
     told: Estimates
+    fits: dict[str, Any]
     boundary: bool
     reward: float
     horizon_leases: int
@@ -127,7 +131,7 @@ class UniSchedProgram:
         kept = reservations(self.standing, demand, plan, planned, ran)
         return Decision(
             joined(self.standing.held, *self._types(choice)), status=found.status,
-            objective=found.value, bound=found.value_bound, gap=found.gap, carry=kept.data,
+            objective=found.value, bound=found.value_bound, gap=found.gap, carry=self._carry(kept),
             per_job=self._columns(planned), stages=found.stages,
             notes=(*self._notes(demand, found.given_up), *self._hopeless()),
             time_limited=found.time_limited,
@@ -188,7 +192,7 @@ class UniSchedProgram:
         choice = self._filled(free, choice, planned, self._late(), period, choice >= 0)
         took_s = time.perf_counter() - started
         return Decision(
-            joined(standing.held, *self._types(choice)), carry=old.data,
+            joined(standing.held, *self._types(choice)), carry=self._carry(old),
             per_job=self._columns(planned), stages=(Stage("slot", took_s, answered=True),),
             notes=self._hopeless(),
         )  # fmt: skip
@@ -237,14 +241,18 @@ class UniSchedProgram:
         kind[on], gpus[on] = menu.gpu_type[choice[on]], menu.gpus[choice[on]]
         return kind, gpus
 
-    def _columns(self, planned: Ints) -> dict[str, Ints | Floats | Bools]:
+    def _columns(self, planned: Ints) -> dict[str, Column]:
         fastest = self.standing.fastest_s
         return {
             "accepted": planned >= 0,
             "left_s": np.where(np.isfinite(fastest), fastest, -1.0),
-            "capped": self.told.capped,
-            "unreachable": self.told.unreachable,
+            "estimate": np.array(
+                [Flag(flag).name.lower() for flag in self.told.flag.tolist()], dtype=np.str_
+            ),
         }
+
+    def _carry(self, kept: Reservations) -> dict[str, Any]:
+        return {**kept.data, **with_prefix(self.fits)}
 
     def _hopeless(self) -> tuple[str, ...]:
         """Notes on jobs that can never start, those aside that a configuration lets start."""
