@@ -234,8 +234,10 @@ def generate_jobs(options: Generator, cluster: Cluster, tenants: Names, seed: in
 
 def _duration_s(cluster: Cluster, gang: Ints, work: Floats, throughput: Floats) -> Floats:
     """Seconds of each job on the fastest type that has room for it, or on the fastest at all."""
-    roomy = np.where(gang[:, None] <= cluster.gpus, throughput, 0.0).max(axis=1, initial=0.0)
-    best = np.where(roomy > 0, roomy, throughput.max(axis=1, initial=0.0))
+    roomy = gang[:, None] <= cluster.gpus
+    best = np.where(roomy, throughput, 0.0).max(axis=1, initial=0.0)
+    nowhere = best == 0
+    best[nowhere] = throughput[nowhere].max(axis=1, initial=0.0)
     return np.divide(work, best, out=np.full(work.size, np.inf), where=best > 0)
 
 
