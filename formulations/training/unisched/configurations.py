@@ -52,10 +52,10 @@ class Configurations:
         job, kind, gpus, speed = _listed(round_)
         # of two entries for the same GPUs the faster one is meant, as wherever tables are read
         order = np.lexsort((-speed, gpus, kind, job))
-        job, kind, gpus, speed = (column[order] for column in (job, kind, gpus, speed))
-        first = np.ones(job.size, dtype=np.bool_)
-        first[1:] = (np.diff(job) > 0) | (np.diff(kind) != 0) | (np.diff(gpus) != 0)
-        job, kind, gpus, speed = (column[first] for column in (job, kind, gpus, speed))
+        same = (np.diff(job[order]) == 0) & (np.diff(kind[order]) == 0)
+        same &= np.diff(gpus[order]) == 0
+        order = np.delete(order, np.flatnonzero(same) + 1)
+        job, kind, gpus, speed = job[order], kind[order], gpus[order], speed[order]
         counts = np.bincount(job, minlength=len(jobs)) if k else np.zeros(len(jobs), dtype=np.int64)
         on = jobs.running & ~round_.stranded
         runs = on[job] & (jobs.previous_type[job] == kind) & (jobs.held_gpus[job] == gpus)
@@ -66,22 +66,26 @@ class Configurations:
 
 def _listed(round_: TrainingRound) -> tuple[Ints, Ints, Ints, Floats]:
     jobs = round_.jobs
-    row, kind = np.nonzero(round_.eligible)
-    parts = [(row, kind, jobs.gang[row], jobs.throughput_per_s[row, kind])]
-    if jobs.config_gpus.size:
-        of = np.repeat(np.arange(len(jobs)), np.diff(jobs.config_offsets))
-        types, gpus = jobs.config_type.astype(np.int64), jobs.config_gpus.astype(np.int64)
-        good = (jobs.config_throughput_per_s > 0) & (gpus == jobs.config_gpus)
-        good &= (gpus <= round_.capacity[types]) & (gpus >= 1)
+    row, own_kind = np.nonzero(round_.eligible)
+    own_gpus, own_speed = jobs.gang[row], jobs.throughput_per_s[row, own_kind]
+    of = np.repeat(np.arange(len(jobs)), np.diff(jobs.config_offsets))
+    kind, gpus = jobs.config_type.astype(np.int64), jobs.config_gpus.astype(np.int64)
+    speed = jobs.config_throughput_per_s
+    good = (speed > 0) & (gpus == jobs.config_gpus)
+    if of.size:
+        good &= gpus <= round_.capacity[kind]
         inside = (gpus >= jobs.min_gpus[of]) & (gpus <= jobs.max_gpus[of])
-        good &= inside | (gpus == jobs.gang[of])
         # the gang's own speed is the column's, if it has one
-        good &= (gpus != jobs.gang[of]) | ~(jobs.throughput_per_s[of, types] > 0)
+        told = jobs.throughput_per_s[of, kind] > 0
+        good &= np.where(gpus == jobs.gang[of], ~told, inside)
         if round_.cluster.tracks_gpu_memory:
-            good &= jobs.gpu_memory_gib[of] <= round_.cluster.type_memory_gib[types]
-        parts.append((of[good], types[good], gpus[good], jobs.config_throughput_per_s[good]))
-    job, kind, gpus, speed = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return job.astype(np.int64), kind.astype(np.int64), gpus.astype(np.int64), speed
+            good &= jobs.gpu_memory_gib[of] <= round_.cluster.type_memory_gib[kind]
+    return (
+        np.concatenate((row, of[good])).astype(np.int64),
+        np.concatenate((own_kind, kind[good])).astype(np.int64),
+        np.concatenate((own_gpus, gpus[good])).astype(np.int64),
+        np.concatenate((own_speed, speed[good])),
+    )
 
 
 def taken(offsets: Ints, rows: Ints) -> tuple[Ints, Ints]:

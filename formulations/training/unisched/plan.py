@@ -60,10 +60,10 @@ class Plan:
         """Rewards of best-effort jobs, less the starts in lease 0 and the GPU-leases used."""
         rows = np.flatnonzero(self.configuration >= 0)
         cut = self.configuration[rows]
-        starts = slo.start_cost[cut[self.leases[rows, 0]]].sum()
-        leases = lease_cost * (slo.gpus[cut] * slo.need[cut]).sum()
-        rewards = best_effort.reward[self.chosen[self.chosen >= 0]].sum()
-        return float(rewards - starts - leases)
+        starts = float(slo.start_cost[cut] @ self.leases[rows, 0])
+        leases = int(slo.gpus[cut] @ slo.need[cut])
+        rewards = float(best_effort.reward[self.chosen[self.chosen >= 0]].sum())
+        return rewards - starts - lease_cost * leases
 
     def with_earliest_deadlines(self, slo: SloJobs) -> Plan:
         """Let each job meet the first deadline that its leases allow."""
@@ -90,8 +90,9 @@ def plan_faults(slo: SloJobs, best_effort: BestEffort, capacity: Ints, plan: Pla
         found.append("a job has another's configuration")
     if (plan.leases[rows].sum(axis=1) != slo.need[cut]).any():
         found.append("a job has not the leases it needs")
-    time = np.arange(plan.leases.shape[1])
-    if (plan.leases[rows] & (time >= slo.due[plan.deadline[rows]][:, None])).any():
+    due = np.clip(slo.due[plan.deadline[rows]], 0, plan.leases.shape[1])
+    row, lease = np.nonzero(plan.leases[rows])
+    if (lease >= due[row]).any():
         found.append("a job runs after its deadline")
     use = plan.use(slo, capacity.shape[0])
     on = plan.chosen[plan.chosen >= 0]
