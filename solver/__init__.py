@@ -40,6 +40,7 @@ from apportion.solver.row_prices import Prices, prices
 from apportion.solver.rules import Rule
 from apportion.solver.session import RebuildReason, Session, SessionStep
 from apportion.solver.sharing import MaxMin, Sharing, solve_max_min
+from apportion.solver.skipped import noting_skipped
 from apportion.solver.solution import Solution
 from apportion.solver.solve import Solver
 from apportion.solver.status import Status
@@ -105,6 +106,7 @@ __all__ = [
     "identical_rows",
     "infeasibility_duals",
     "maximise_concave",
+    "noting_skipped",
     "prices",
     "pulp_variables",
     "read_mps",

@@ -12,6 +12,7 @@ from apportion.solver.bulk import solve_bulk
 from apportion.solver.model import Model
 
 _SEED_RANGE = 2**31
+_SIDES = ("primal", "dual")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,12 @@ class Glop:
     ----------
     dual
         Dual simplex from the start, instead of primal.
+    tolerance
+        Feasibility tolerance, primal and dual; ``None`` leaves it to GLOP (1e-8 and 1e-6).
     """
 
     dual: bool = False
+    tolerance: float | None = None
 
     @property
     def name(self) -> str:
@@ -52,6 +56,8 @@ class Glop:
         options = [f"random_seed: {request.seed % _SEED_RANGE}"]
         if self.dual:
             options.append("use_dual_simplex: true")
+        if self.tolerance is not None:
+            options += (f"{side}_feasibility_tolerance: {self.tolerance}" for side in _SIDES)
         if request.work_limit is not None:
             options.append(f"max_number_of_iterations: {int(request.work_limit)}")
         return solve_bulk(model, request, "GLOP", "\n".join(options), duals=True)

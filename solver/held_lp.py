@@ -1,63 +1,45 @@
 """An LP that is held in HiGHS while its sides change and rows are added, for exact drivers.
 
 Nothing is believed: a call that HiGHS refuses, and an end other than a proved optimum, raises.
+Where HiGHS is not there, every LP is solved afresh by another back end.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
 from apportion.solver.arrays import BoolArray, FloatArray, IntArray
-from apportion.solver.backend import Claim
+from apportion.solver.backend import Claim, Stop
 from apportion.solver.budget import Budget
+from apportion.solver.cold_lp import ColdLP
 from apportion.solver.errors import NoSolutionError
+from apportion.solver.highs import Highs
 from apportion.solver.highs_calls import (
     new_highs,
     pass_model,
     read_result,
     run_highs,
     set_options,
+    time_limit,
 )
+from apportion.solver.lp_point import LPPoint, UncertifiedError
 from apportion.solver.model import Model
+
+__all__ = ["HeldLP", "LPPoint", "UncertifiedError"]
 
 TIGHT = 1e-10
 """Feasibility tolerance, the least that HiGHS takes: drivers go on from what they read."""
 
 _DUAL_SIMPLEX = 1
-_NO_LIMIT = 1e30
-
-
-class UncertifiedError(RuntimeError):
-    """A driver came to an end that it cannot vouch for."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LPPoint:
-    """Optimum of an LP, as a minimisation.
-
-    Attributes
-    ----------
-    value
-        Value of the objective, as HiGHS states it.
-    x
-        Value of every column.
-    duals
-        Dual of every row: change of the value per unit by which its binding side is raised.
-        Exactly 0 where the row is in the basis.
-    """
-
-    value: float
-    x: FloatArray
-    duals: FloatArray
 
 
 class HeldLP:
-    """One LP in HiGHS; every run starts from the basis of the one before.
+    """One LP that is solved again and again while its sides change and rows are added.
+
+    In HiGHS every run starts from the basis of the one before.
 
     Parameters
     ----------
@@ -74,6 +56,51 @@ class HeldLP:
 
     def __init__(self, model: Model, tolerance: float = TIGHT) -> None:
         self.model, self.runs = model, 0
+        self._held = _InHighs(model, tolerance) if _highs_runs() else ColdLP(model, tolerance)
+
+    def set_sides(self, rows: IntArray, lower: FloatArray, upper: FloatArray) -> None:
+        """Change the sides of some rows."""
+        self._held.set_sides(rows, lower, upper)
+
+    def add_rows(
+        self, matrix: csr_matrix[np.float64], lower: FloatArray, upper: FloatArray
+    ) -> None:
+        """Add rows at the end; places that are there twice are summed first."""
+        matrix.sum_duplicates()
+        self._held.add_rows(matrix, lower, upper)
+
+    def solve(self, budget: Budget) -> LPPoint | None:
+        """Solve; ``None`` if there is no feasible point.
+
+        Raises
+        ------
+        NoSolutionError
+            If the budget ends first.
+        UncertifiedError
+            If there is no proof: from the basis and afresh, where HiGHS solves.
+        """
+        if budget.expired():
+            raise NoSolutionError(f"{self.model.name}: the budget ended")
+        self.runs += 1
+        return self._held.solve(budget)
+
+
+def _highs_runs() -> bool:
+    """Whether HiGHS is there and can be loaded; where not, the cold chain says so."""
+    if not Highs().available():
+        return False
+    try:
+        new_highs()
+    except ImportError:
+        return False
+    return True
+
+
+class _InHighs:
+    """The LP in HiGHS."""
+
+    def __init__(self, model: Model, tolerance: float) -> None:
+        self.model = model
         self._highspy, self._solver = new_highs()
         fault = set_options(
             self._highspy,
@@ -93,7 +120,6 @@ class HeldLP:
             raise UncertifiedError(f"HiGHS refuses the model {model.name}")
 
     def set_sides(self, rows: IntArray, lower: FloatArray, upper: FloatArray) -> None:
-        """Change the sides of some rows."""
         self._demand(
             self._solver.changeRowsBounds(rows.size, rows.astype(np.int32), lower, upper),
             "sides of rows",
@@ -102,8 +128,6 @@ class HeldLP:
     def add_rows(
         self, matrix: csr_matrix[np.float64], lower: FloatArray, upper: FloatArray
     ) -> None:
-        """Add rows at the end; places that are there twice are summed first."""
-        matrix.sum_duplicates()
         status = self._solver.addRows(
             lower.size,
             lower,
@@ -116,15 +140,6 @@ class HeldLP:
         self._demand(status, f"{lower.size} more rows")
 
     def solve(self, budget: Budget) -> LPPoint | None:
-        """Solve; ``None`` if there is no feasible point.
-
-        Raises
-        ------
-        NoSolutionError
-            If the budget ends first.
-        UncertifiedError
-            If HiGHS ends without a proof, from its basis and afresh.
-        """
         claim = self._run(budget)
         if claim is not Claim.OPTIMAL:
             # what is claimed from an old basis is not believed unless it is an optimum
@@ -147,13 +162,13 @@ class HeldLP:
     def _run(self, budget: Budget) -> Claim:
         if budget.expired():
             raise NoSolutionError(f"{self.model.name}: the budget ended")
-        left_s = budget.left_s()
-        limit = {"time_limit": left_s if math.isfinite(left_s) else _NO_LIMIT}
+        limit = time_limit(self._solver, budget.left_s())
         fault = set_options(self._highspy, self._solver, limit)
         if fault:
             raise UncertifiedError(fault)
-        self.runs += 1
         raw = read_result(self._highspy, self._solver, self.model, run_highs(self._solver))
+        if raw.stop is Stop.TIME:
+            raise NoSolutionError(f"{self.model.name}: the budget ended")
         return raw.claim
 
     def _basic_rows(self) -> BoolArray:

@@ -12,6 +12,8 @@ from apportion.solver.arrays import FloatArray
 from apportion.solver.backend import Claim, RawResult, Stop
 from apportion.solver.model import Model
 
+_NO_LIMIT = 1e30
+
 
 def new_highs() -> tuple[Any, Any]:
     """Give the module highspy, and a silent HiGHS object."""
@@ -29,6 +31,14 @@ def set_options(highspy: Any, solver: Any, options: dict[str, Any]) -> str:
         if solver.setOptionValue(option, value) == highspy.HighsStatus.kError:
             return f"option {option} = {value} refused"
     return ""
+
+
+def time_limit(solver: Any, left_s: float) -> dict[str, float]:
+    """Give the option by which the next run of a HiGHS object ends after ``left_s``.
+
+    The limit is held against the seconds of all runs of the object so far.
+    """
+    return {"time_limit": solver.getRunTime() + left_s if math.isfinite(left_s) else _NO_LIMIT}
 
 
 def pass_model(highspy: Any, solver: Any, model: Model) -> bool:

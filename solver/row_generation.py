@@ -18,6 +18,7 @@ from apportion.solver.duality import dual_bound
 from apportion.solver.errors import ModelError, NoSolutionError
 from apportion.solver.held_lp import HeldLP, UncertifiedError
 from apportion.solver.model import Model
+from apportion.solver.more_rows import with_more_rows
 
 VIOLATED = 1e-8
 """Excess over a row's side that counts as a violation, relative to its largest term or side.
@@ -62,7 +63,11 @@ class Rows:
         """Which rows the point ``x`` violates, shape (rows,)."""
         activity = np.asarray(self.matrix.dot(x), dtype=np.float64)
         excess = np.maximum(self.lower - activity, activity - self.upper)
-        size = abs(self.matrix).multiply(np.maximum(1.0, np.abs(x))).max(axis=1).toarray().ravel()
+        # terms as they are given: twins that cancel leave rounding of their own size
+        size = np.zeros(activity.size)
+        term = np.abs(self.matrix.data) * np.maximum(1.0, np.abs(x))[self.matrix.indices]
+        row = np.repeat(np.arange(activity.size), np.diff(self.matrix.indptr))
+        np.maximum.at(size, row, term)
         for side in (self.lower, self.upper):
             size = np.maximum(size, np.where(np.isfinite(side), np.abs(side), 0.0))
         return excess > tolerance * size
@@ -163,25 +168,7 @@ def with_rows(lp: HeldLP, inside: Model, rows: Rows) -> Model:
     matrix = rows.matrix.copy()
     matrix.sum_duplicates()
     lp.add_rows(matrix, rows.lower, rows.upper)
-    return _longer(inside, Rows(matrix, rows.lower, rows.upper))
-
-
-def _longer(model: Model, rows: Rows) -> Model:
-    end = model.indptr[-1] + rows.matrix.indptr[1:]
-    return Model(
-        name=model.name,
-        lower=model.lower,
-        upper=model.upper,
-        integer=model.integer,
-        indptr=np.concatenate((model.indptr, end)).astype(np.int32),
-        indices=np.concatenate((model.indices, rows.matrix.indices)).astype(np.int32),
-        values=np.concatenate((model.values, rows.matrix.data)),
-        row_lower=np.concatenate((model.row_lower, rows.lower)),
-        row_upper=np.concatenate((model.row_upper, rows.upper)),
-        objectives=model.objectives,
-        column_blocks=model.column_blocks,
-        row_blocks=model.row_blocks,
-    )
+    return with_more_rows(inside, matrix, rows.lower, rows.upper)
 
 
 def require_inside(inside: Model, x: FloatArray) -> None:

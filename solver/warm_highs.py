@@ -16,6 +16,7 @@ from apportion.solver.highs_calls import (
     read_result,
     run_highs,
     set_options,
+    time_limit,
 )
 from apportion.solver.model import Model
 from apportion.solver.slots import NEW, Changes
@@ -31,8 +32,6 @@ the optimum the difference costs nothing."""
 DEVEX = 1
 """Weights of the dual simplex method that need no start. The steepest edge's are computed anew for
 every basis: .11 CPU seconds instead of .036 on max-min of 2048 x 6 with 5 % changed."""
-
-_NO_LIMIT = 1e30
 
 
 @dataclass(eq=False)
@@ -111,7 +110,8 @@ class WarmHighs:
     def solve(self, model: Model, request: Request) -> RawResult:
         """Minimise the first objective of the model that was brought in."""
         algorithm = "simplex" if self.warm else self.algorithm
-        options = {"time_limit": _NO_LIMIT, **Highs(algorithm).options(model, request)}
+        options = Highs(algorithm).options(model, request)
+        options |= time_limit(self._solver, request.budget.left_s())
         if self.warm:
             options |= {
                 "primal_feasibility_tolerance": TOLERANCE,

@@ -102,6 +102,15 @@ def test_a_row_of_a_user_against_itself_does_no_harm():
         assert found.value == pytest.approx(3.75)
 
 
+def test_twins_that_cancel_leave_no_violation_of_rounding():
+    # summed in floating point 1e-17 is left, relative to nothing
+    matrix = csr_matrix((np.array([0.1, 0.2, -0.3]), np.zeros(3, dtype=int), [0, 3]), shape=(1, 1))
+    rows = Rows(matrix, np.zeros(1), np.zeros(1))
+    assert not rows.violated(np.ones(1)).any()
+    assert Rows(matrix, np.ones(1), np.ones(1)).violated(np.ones(1)).all()
+    assert matrix.nnz == 3
+
+
 def test_equal_users_get_what_is_worth_the_same():
     worth = np.tile([[3.0, 1.0]], (4, 1))
     found = generate_rows(allocation(worth, np.ones(2)), worst_envy(worth), budget=minute())
