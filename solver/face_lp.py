@@ -16,6 +16,7 @@ from apportion.solver.budget import Budget
 from apportion.solver.builder import ModelBuilder
 from apportion.solver.held_lp import HeldLP, LPPoint, UncertifiedError
 from apportion.solver.sharing import Sharing
+from apportion.solver.tolerances import COMPARISON
 
 FULL = 1e-11
 """Excess of theta over 1 that counts as none; there is no other slack anywhere."""
@@ -25,6 +26,13 @@ SAME = 1e-12
 
 MOST_STEPS = 100
 """Newton steps of one level after which something is wrong; eight are usual."""
+
+LEAST_SIDE = 0.1
+"""Part of its row's unit that a need may be at the level: below it the tolerance of the LP, 1e-10 of
+that unit, would be more than can be told from the level itself."""
+
+ABOVE = 1e-3
+"""Part of a level by which steps in a better unit start above it, to come from above again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -137,6 +145,12 @@ class FaceLP:
         if sharing.ceiling is not None:
             self.best = np.minimum(self.best, sharing.ceiling[self.jobs] / self.scale)
         self.cap = self.best * self.scale
+        self._runs = 0
+        self._build(self._guess())
+
+    def _build(self, level: float) -> None:
+        """Write the LP with each need in parts of what it is at a level near the last one."""
+        self.unit = np.minimum(level / self.scale, self.best)
         self._builder = ModelBuilder("level of water-filling")
         self._add_active()
         self._add_loose()
@@ -144,13 +158,24 @@ class FaceLP:
         self._builder.objective("theta", column=self.theta, value=1.0)
         self.lp = HeldLP(self._builder.build(allow_unbounded=True))
 
+    def _guess(self) -> float:
+        """Level up to which what is left pays, if all types are worth as much: no end is above."""
+        state = self.state
+        speed = state.speed[np.ix_(self.jobs, self.types)]
+        left = state.sharing.capacity[self.types] - state.used[self.types]
+        cost = state.sharing.gang[self.jobs, None] / np.maximum(
+            left, COMPARISON * state.sharing.capacity[self.types]
+        )
+        rate = np.divide(cost, speed, out=np.full(speed.shape, np.inf), where=speed > 0.0)
+        return self._root(rate.min(axis=1) / self.types.size, 0.0)
+
     def _add_active(self) -> None:
         state, builder = self.state, self._builder
         self.member, place = np.nonzero(state.speed[np.ix_(self.jobs, self.types)] > 0.0)
         self.kind: IntArray = self.types[place]
         # without the bound 1 on x: its dual would be missing in the Newton step
         self.x = builder.columns("x", self.member.size, upper=np.inf)
-        speed = state.speed[self.jobs[self.member], self.kind] / self.best[self.member]
+        speed = state.speed[self.jobs[self.member], self.kind] / self.unit[self.member]
         self.need = builder.rows(
             "need", self.jobs.size, row=self.member, column=self.x, value=speed, lower=0.0
         )
@@ -169,18 +194,21 @@ class FaceLP:
         )
         self.loose_x = builder.columns("loose", self.loose_kind.size, upper=np.inf)
         jobs = np.array(self.loose_jobs, dtype=np.int64)
-        self.loose_top = state.speed[jobs].max(axis=1, initial=0.0)
+        top = state.speed[jobs].max(axis=1, initial=0.0).tolist()
+        self.loose_unit = np.array(
+            [one.speed or most for one, most in zip(kept, top, strict=True)], dtype=np.float64
+        )
         speed = state.speed[jobs[self.loose_member], self.loose_kind]
         sides = [
-            (-np.inf, np.inf) if one.speed is None else (one.speed / top, one.speed / top)
-            for one, top in zip(kept, self.loose_top.tolist(), strict=True)
+            (-np.inf, np.inf) if one.speed is None else (one.speed / unit, one.speed / unit)
+            for one, unit in zip(kept, self.loose_unit.tolist(), strict=True)
         ]
         self.kept = builder.rows(
             "kept",
             len(kept),
             row=self.loose_member,
             column=self.loose_x,
-            value=speed / self.loose_top[self.loose_member],
+            value=speed / self.loose_unit[self.loose_member],
             lower=np.array([side[0] for side in sides]),
             upper=np.array([side[1] for side in sides]),
         )
@@ -240,26 +268,40 @@ class FaceLP:
         UncertifiedError
             If an LP has no proved optimum.
         """
-        level = top = float(self.cap.max())
-        for _ in range(MOST_STEPS):
+        top = float(self.cap.max())
+        start = top
+        while True:
+            level, theta, point = self._steps(start, budget)
             need = np.minimum(level / self.scale, self.best)
-            self.lp.set_sides(self.need, need / self.best, np.full(need.size, np.inf))
-            point = self.lp.solve(budget)
-            if point is None:
-                raise UncertifiedError("water-filling: settled jobs contradict one another")
-            reward = np.maximum(point.duals[self.need], 0.0) / self.best
-            theta = float(point.x[self.theta[0]])
-            if theta <= 1.0 + FULL:
+            if level <= 0.0 or (need >= LEAST_SIDE * self.unit).all():
                 break
-            lower = self._root(reward, theta - dot(reward, need))
-            if not lower < level:
-                break
-            level = lower
-        else:
-            raise UncertifiedError(f"water-filling: no end of the steps at level {level}")
+            self._build(level)
+            start = min(top, level * (1.0 + ABOVE))
         last = theta <= 1.0 + FULL and level >= top * (1.0 - SAME)
         self._keep(point)
-        return self._read(point, level, last, need, reward)
+        return self._read(point, level, last, need)
+
+    def _steps(self, level: float, budget: Budget) -> tuple[float, float, LPPoint]:
+        """Newton steps from above; the level, its theta and its point."""
+        for _ in range(MOST_STEPS):
+            need = np.minimum(level / self.scale, self.best)
+            self.lp.set_sides(self.need, need / self.unit, np.full(need.size, np.inf))
+            point = self.lp.solve(budget)
+            self._runs += 1
+            if point is None:
+                raise UncertifiedError("water-filling: settled jobs contradict one another")
+            theta = float(point.x[self.theta[0]])
+            if theta <= 1.0 + FULL:
+                return level, theta, point
+            reward = self._reward(point)
+            lower = self._root(reward, theta - dot(reward, need))
+            if not lower < level:
+                return level, theta, point
+            level = lower
+        raise UncertifiedError(f"water-filling: no end of the steps at level {level}")
+
+    def _reward(self, point: LPPoint) -> FloatArray:
+        return np.maximum(point.duals[self.need], 0.0) / self.unit
 
     def _root(self, reward: FloatArray, constant: float) -> float:
         """Level at which the bound ``reward @ need(level) + constant`` is 1, from its kinks."""
@@ -280,14 +322,12 @@ class FaceLP:
         x[jobs] = 0.0
         x[jobs[self.loose_member], self.loose_kind] = np.maximum(point.x[self.loose_x], 0.0)
 
-    def _read(
-        self, point: LPPoint, level: float, last: bool, need: FloatArray, reward: FloatArray
-    ) -> FacePoint:
+    def _read(self, point: LPPoint, level: float, last: bool, need: FloatArray) -> FacePoint:
         y, capacity = point.duals, self.state.sharing.capacity
         price = np.zeros(capacity.size)
         price[self.types] = np.maximum(-y[self.load], 0.0) / capacity[self.types]
         price[self.closed] = -y[self.closed_load] / capacity[self.closed]
-        speeds, times = y[self.kept] / self.loose_top, -y[self.kept_time]
+        speeds, times = y[self.kept] / self.loose_unit, -y[self.kept_time]
         pairs = zip(speeds.tolist(), times.tolist(), strict=True)
         return FacePoint(
             level=level,
@@ -296,9 +336,9 @@ class FaceLP:
             cap=self.cap,
             at_cap=self.cap <= level * (1.0 + SAME),
             need=need,
-            reward=reward,
+            reward=self._reward(point),
             rent=np.maximum(-y[self.time], 0.0),
             price=price,
             loose=dict(zip(self.loose_jobs, pairs, strict=True)),
-            runs=self.lp.runs,
+            runs=self._runs,
         )

@@ -50,7 +50,7 @@ class WaterFilling:
     x
         Fractions that give these levels, shape (n, k).
     bottlenecks
-        Levels at which types ran out, rising; jobs above the last one have all they can use.
+        Levels at which types ran out, rising or equal; jobs above the last one have all they can use.
     runs
         LPs solved.
     classes
