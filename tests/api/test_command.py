@@ -195,7 +195,9 @@ def test_check_refuses_what_is_no_answer(command, round_file, answer_file, tmp_p
 def test_policies(command):
     told = command("policies", "--json")
     assert told.code == 0
-    assert [row["name"] for row in told.json["rows"]][:3] == ["fft", "srtf", "fifo"]
+    names = [row["name"] for row in told.json["rows"]]
+    assert names[0] == "fft"
+    assert {"gavel-las", "oef-cooperative", "astraea", "srtf", "fifo"} <= set(names)
     assert all(row["about"] and row["source"] for row in told.json["rows"])
     one = command("policies", "fft", "--json").json
     known = {row["parameter"]: row for row in one["rows"]}
