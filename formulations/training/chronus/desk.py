@@ -140,10 +140,18 @@ class Desk:
         return self.round_.jobs.attained_gpu_s / self.round_.jobs.gang
 
     @cached_property
-    def overdue(self) -> Bools:
-        """Jobs that have run for as long as was estimated for any of their types, shape (n,)."""
+    def spent(self) -> Bools:
+        """Jobs that have run for as long as was estimated, shape (n,).
+
+        A job that ran on a slow type may take as long as was estimated for that one.
+        """
         finite = np.where(np.isfinite(self.planned_s), self.planned_s, 0.0)
-        return (self.executed_s >= finite.max(axis=1, initial=0.0)) | (self.done >= 1.0)
+        return self.executed_s >= finite.max(axis=1, initial=0.0)
+
+    @cached_property
+    def overdue(self) -> Bools:
+        """Jobs whose reported work or estimated time is over, shape (n,)."""
+        return self.spent | (self.done >= 1.0)
 
     @cached_property
     def to_go_s(self) -> Floats:
@@ -245,9 +253,7 @@ class Desk:
 
     def _demote_overdue(self, standing: Standing, notes: list[str]) -> None:
         rows = standing.accepted()
-        kinds = standing.kind[rows]
-        over = self.executed_s[rows] >= self.planned_s[rows, kinds]
-        for row in rows[over].tolist():
+        for row in rows[self.spent[rows]].tolist():
             standing.demote(row)
             name = str(self.round_.jobs.id[row])
             notes.append(f"job {name!r} lost its promise: it has run for as long as was estimated")
