@@ -196,6 +196,32 @@ def test_every_plan_of_whole_rounds(seed: int) -> None:
         assert fluid.bound >= best - 1e-6
 
 
+@pytest.mark.parametrize("form", ["whole", "fluid"])
+@pytest.mark.parametrize(
+    ("speed", "weight"),
+    [([1e9, 1 / LENGTH], [1.0, 1.0]), ([1e-9, 1 / LENGTH], [1.0, 1.0]),
+     ([1 / LENGTH, 1 / LENGTH], [1e-9, 1e9]), ([1e9, 1e-9], [1e9, 1e-9])],
+)  # fmt: skip
+def test_speeds_and_weights_that_lie_far_apart(
+    form: Any, speed: list[float], weight: list[float]
+) -> None:
+    """One GPU; a model holds no step of 1e17 works a round, and no weight beside one 1e18 less."""
+    jobs = Jobs.of(
+        id=["a", "b"], gang=[1, 1], work=[1e-6, 4.0], throughput_per_s=[[one] for one in speed],
+        weight=weight,
+    )  # fmt: skip
+    round_ = TrainingRound(cluster=Cluster.uniform({"only": 1}), jobs=jobs)
+    options: dict[str, Any] = {"window_rounds": 4, "form": form}
+    program = Shockwave(**options).compile(round_, None, Budget.of(None))
+    assert program.model is not None
+    answer = decide(round_, gap=1e-4, **options)
+    assert answer.status == "OPTIMAL", answer.notes
+    assert answer.bound is not None
+    assert answer.objective is not None
+    assert answer.bound >= answer.objective
+    assert not check(round_, answer.allocation)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_plans_stay_within_the_window(seed: int) -> None:
     round_ = random_round(np.random.default_rng(seed), jobs=12)

@@ -31,6 +31,10 @@ LEAST_PROGRESS = 0.01
 MOST_WEIGHT = 1e6
 """Largest weight of a job's logarithm: beyond it codes no longer see the others."""
 
+FASTEST, SLOWEST = 1e6, 1e-6
+"""Parts of its work that a job does in a round on its best type, at most and at least: jobs that are
+faster or slower count as such ones, because no model holds both beside jobs of usual lengths."""
+
 TOUCHES = np.linspace(0.0, 1.0, 6)
 """Where tangents of the whole form touch at first, in parts of each job's range; the source's
 breakpoints."""
@@ -89,7 +93,10 @@ class Window:
     @cached_property
     def step(self) -> Floats:
         """Part of its work that each job does in a round on each type, shape (m, k)."""
-        return self.sharers.speed * self.sharers.round_.duration_s / self.work[:, None]
+        # the length of a round last: speeds over works may lie far apart, not beyond all numbers
+        step = self.sharers.speed / self.work[:, None] * self.sharers.round_.duration_s
+        best = step.max(axis=1, keepdims=True)
+        return np.minimum(step * np.maximum(1.0, SLOWEST / best), FASTEST)
 
     @cached_property
     def reach(self) -> Floats:
@@ -122,6 +129,11 @@ class Window:
     def shortest(self) -> float:
         """Windows that the longest job must still run after this one, whatever is planned."""
         return float(((1.0 - self.reach) * self.windows).max())
+
+    @cached_property
+    def unit(self) -> float:
+        """What models divide the objective by, so that no job's weight is beyond ``MOST_WEIGHT``."""
+        return max(1.0, float(self.weight.max()) / MOST_WEIGHT)
 
     @property
     def shift(self) -> float:
@@ -253,20 +265,21 @@ def _model(window: Window, *, whole: bool, cuts: Floats | None = None) -> Model:
     )  # fmt: skip
     gain: Ints = np.zeros(0, dtype=np.int64)
     if cuts is not None:
-        gain = builder.columns("gain", m, lower=window.gain(low), upper=window.gain(window.reach))
+        least, most_gain = window.gain(low) / window.unit, window.gain(window.reach) / window.unit
+        gain = builder.columns("gain", m, lower=least, upper=most_gain)
         for at, touch in enumerate(cuts):
-            slope = window.slope(touch)
+            slope = window.slope(touch) / window.unit
             builder.rows(
                 f"tangent_{at}", m, row=np.concatenate((job, job)),
                 column=np.concatenate((gain, progress)),
                 value=np.concatenate((np.ones(m), -slope)),
-                upper=window.gain(touch) - slope * touch,
+                upper=window.gain(touch) / window.unit - slope * touch,
             )  # fmt: skip
-    k_weight = window.makespan_weight
+    k_weight = window.makespan_weight / window.unit
     builder.objective(
         "welfare", column=np.append(gain, longest),
         value=np.append(np.ones(gain.size), -k_weight), maximise=True,
-        offset=window.shift,
+        offset=window.shift / window.unit,
     )  # fmt: skip
     return builder.build()
 
@@ -287,14 +300,17 @@ def fluid(window: Window, gap: float, budget: Budget) -> Plan:
     model = fluid_model(window)
     row, kind = np.nonzero(window.sharers.speed > 0.0)
     progress = row.size + np.arange(window.done.size)
-    found = maximise_concave(
-        model, Concave(progress, window.gain, window.slope), budget=budget, gap=gap
+    gains = Concave(
+        progress,
+        lambda reached: window.gain(reached) / window.unit,
+        lambda reached: window.slope(reached) / window.unit,
     )
+    found = maximise_concave(model, gains, budget=budget, gap=gap)
     counts = np.zeros_like(window.step)
     counts[row, kind] = found.x[: row.size]
     counts = _within(window, counts)
     value = window.value(counts)
-    bound = max(value, found.bound - window.shift)
+    bound = max(value, found.bound * window.unit - window.shift)
     return Plan(counts, value, bound, found.proved, found.rounds)
 
 
@@ -332,10 +348,10 @@ def whole(window: Window, solver: Solver, budget: Budget) -> Plan:
         cuts = np.vstack((cuts, window.progress(counts)[None, :]))
         value, bound = window.value(counts), answer.bound
         top = np.inf if best is None or best.bound is None else best.bound
-        top = top if bound is None else min(top, bound - window.shift)
+        top = top if bound is None else min(top, bound * window.unit - window.shift)
         if best is not None and best.value >= value:
             counts, value = best.counts, best.value
-        close = max(solver.gap * abs(value + window.shift), CLOSED)
+        close = max(solver.gap * abs(value + window.shift), CLOSED * window.unit)
         known = None if np.isinf(top) else max(top, value)
         best = Plan(counts, value, known, top <= value + close, step)
         if best.proved or budget.expired():
