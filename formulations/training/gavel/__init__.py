@@ -4,5 +4,6 @@ from apportion.formulations.training.gavel.cost import GavelCost, GavelThroughpu
 from apportion.formulations.training.gavel.finish_time import GavelFTF
 from apportion.formulations.training.gavel.las import GavelLAS
 from apportion.formulations.training.gavel.makespan import GavelMakespan
+from apportion.formulations.training.gavel.slo import GavelSLO
 
-__all__ = ["GavelCost", "GavelFTF", "GavelLAS", "GavelMakespan", "GavelThroughput"]
+__all__ = ["GavelCost", "GavelFTF", "GavelLAS", "GavelMakespan", "GavelSLO", "GavelThroughput"]
