@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import apportion as ap
 from apportion.executor.training import check
 from apportion.formulations.training.astraea import Astraea
 from apportion.instances.training import Cluster, Jobs, Tenants, TrainingRound
@@ -381,6 +382,16 @@ def test_starved_jobs_are_exempt_from_the_order() -> None:
     for method in ("two-phase", "milp"):
         case = Case(round_, memory, Astraea(method=method))
         assert runs(case.decide()) == {0: 0}
+
+
+@pytest.mark.quick
+def test_an_optimum_can_be_verified() -> None:
+    """What the model proves last is how many GPUs are in use; the answer tells the least ratio."""
+    for seed in range(8):
+        round_ = draw(seed, jobs=9, crowded=True).round_
+        answer = ap.solve(round_, Astraea(method="milp"))
+        assert answer.status == "OPTIMAL"
+        assert ap.verify(answer, round_).faults == ()
 
 
 @pytest.mark.quick

@@ -12,7 +12,6 @@ import numpy as np
 from apportion.formulations.training.astraea.max_min import MaxMinTick
 from apportion.formulations.training.astraea.selection import Selected, Standing, select
 from apportion.formulations.training.greedy import NOWHERE
-from apportion.formulations.training.modelled import ModelledDecision
 from apportion.formulations.training.pinned import Pinned
 from apportion.formulations.training.plain import joined, notes_on_hopeless
 from apportion.instances import Decision, Stage
@@ -91,8 +90,12 @@ class AstraeaProgram:
             )  # fmt: skip
         return self.decode(found, (*first.stages, stage))
 
-    def decode(self, solution: Solution, stages: tuple[Stage, ...] = ()) -> ModelledDecision:
-        """Turn a solution of the model into a decision; its objective is the least ratio."""
+    def decode(self, solution: Solution, stages: tuple[Stage, ...] = ()) -> Decision:
+        """Turn a solution of the model into a decision; its objective is the least ratio.
+
+        The solution is not handed on as a proof: what it proves last is the number of GPUs, not
+        the least ratio that the answer speaks of.
+        """
         row, kind = np.nonzero(self.tick.fits)
         took = np.round(solution.x[: row.size]) > 0
         kinds = dict(zip(row[took].tolist(), kind[took].tolist(), strict=True)) | self.tick.starved
@@ -104,15 +107,10 @@ class AstraeaProgram:
         plain = self._decision(Selected(kinds), stages)
         if plain.stages:
             plain = replace(plain, stages=(*stages[:-1], replace(stages[-1], answered=True)))
-        fields = {name: getattr(plain, name) for name in plain.__dataclass_fields__}
-        fields |= {
-            "status": solution.status.name,
-            "objective": None if least is None else float(least),
-            "bound": bound,
-            "gap": _gap(least, bound),
-            "time_limited": solution.time_limited,
-        }
-        return ModelledDecision(**fields, solution=solution)
+        return replace(
+            plain, status=solution.status.name, objective=None if least is None else float(least),
+            bound=bound, gap=_gap(least, bound), time_limited=solution.time_limited,
+        )  # fmt: skip
 
     def _decision(
         self, chosen: Selected, stages: tuple[Stage, ...], status: str = "HEURISTIC"
