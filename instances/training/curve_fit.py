@@ -153,7 +153,10 @@ def without_outliers(history: Histories) -> Floats:
     spread[some] = np.nanmedian(np.where(inner, bend, np.nan)[some], axis=1) * _MEDIAN_TO_SIGMA
     median = np.median(np.stack([logs[:, 2:], logs[:, 1:-1], logs[:, :-2]]), axis=0)
     out = loss.copy()
-    far = np.abs(logs[:, 1:-1] - median) > _OUTLIER_SPREADS * spread[:, None]
+    off = np.pad(np.where(inner, np.abs(logs[:, 1:-1] - median), 0.0), ((0, 0), (1, 1)))
+    # a spike moves its neighbours' medians too: only the worst of three is the outlier
+    worst = (off[:, 1:-1] >= off[:, :-2]) & (off[:, 1:-1] >= off[:, 2:])
+    far = worst & (off[:, 1:-1] > _OUTLIER_SPREADS * spread[:, None])
     out[:, 1:-1] = np.where(far & inner, np.exp(median), loss[:, 1:-1])
     return out
 
