@@ -169,6 +169,8 @@ def _promise(desk: Desk, row: int, standing: Standing) -> tuple[float | None, fl
 def _rejected(desk: Desk, row: int, settled: Settled) -> Offer:
     jobs, name = desk.round_.jobs, f"job {str(desk.round_.jobs.id[row])!r} "
     notes = [note for note in settled.notes if note.startswith(name)]
+    if not desk.slo[row]:
+        notes = [f"{name}has no deadline that counts: it is best effort"]
     offered = float(settled.standing.counter_offer_s[row])
     extra: tuple[int, int] | None = None
     if desk.slo[row] and jobs.preemptible[row]:
