@@ -176,6 +176,47 @@ def test_idle_gpus_go_to_jobs_ahead_of_their_plan() -> None:
     assert runs(alone, decide(alone, memory)) == {"later": 2}
 
 
+def test_a_last_chance_goes_before_best_effort() -> None:
+    """Half a lease of work due in a lease less a second: no lease can be promised, but time is."""
+
+    def asked(due: float, running: bool = False) -> TrainingRound:
+        return TrainingRound(
+            cluster=Cluster.uniform({"only": 1}),
+            jobs=Jobs.of(
+                id=["short", "chance", "other"], gang=[1, 1, 1], work=[60.0, 600.0, 650.0],
+                throughput_per_s=np.ones((3, 1)), running=[False, False, running],
+                previous_type=[-1, -1, 0 if running else -1], held_gpus=[0, 0, int(running)],
+                **dated([], [(due, 1.0)], [(LEASE - 1.0, 1.0)]),
+            ),
+        )  # fmt: skip
+
+    plain = replace(FREE, last_chance=False)
+    round_ = asked(LEASE - 1.0)
+    assert decide(round_).objective == 0.0
+    assert runs(round_, decide(round_)) == {"other": 1}  # 50 s less of slack
+    assert runs(round_, decide(round_, policy=plain)) == {"short": 1}
+    # who runs goes on, though another has less slack by now
+    tighter = asked(601.0, running=True)
+    assert runs(tighter, decide(tighter)) == {"other": 1}
+    late = asked(599.0)
+    assert runs(late, decide(late)) == {"other": 1}
+    waits = replace(late, jobs=late.jobs.take(np.array([0, 1])))
+    assert runs(waits, decide(waits)) == {"short": 1}
+
+
+def test_a_cap_does_not_make_a_job_late() -> None:
+    """By its cap of 900 iterations it is late; but it may need fewer, and nobody knows yet."""
+    jobs = Jobs.of(
+        id=["best", "metric"], gang=[1, 1], work=[60.0, 900.0], throughput_per_s=[[1.0], [1.0]],
+        stop_on_metric=[False, True], metric_target=[0.0, 0.3], iteration_cap=[np.inf, 900.0],
+        **dated([], [(800.0, 1.0)]),
+    )  # fmt: skip
+    round_ = TrainingRound(cluster=Cluster.uniform({"only": 1}), jobs=jobs)
+    assert runs(round_, decide(round_)) == {"metric": 1}
+    after = replace(round_, now_s=801.0)
+    assert runs(after, decide(after)) == {"best": 1}
+
+
 def test_elastic_jobs_grow_by_seconds_saved_per_gpu() -> None:
     def asked(gpus: int) -> TrainingRound:
         return TrainingRound(
@@ -347,6 +388,15 @@ def crowded(seed: int, restart_s: float) -> Scenario:
             )
         ),
     )  # fmt: skip
+
+
+def test_one_restart_for_all_leases_breaks_promises() -> None:
+    """The run that shows why each lease is charged: the published form loses a promise in it."""
+    watch = Watch(
+        BoundPolicy(UniSched(restarts="once"), Solver(work_limit=WORK_LIMIT)), {}
+    )  # fmt: skip
+    run(crowded(1, 30.0), watch)
+    assert watch.given_up
 
 
 class Watch:

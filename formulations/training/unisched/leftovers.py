@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,8 +26,6 @@ class Leftovers:
         Seconds that each would still take, restarts aside, shape (c,).
     code
         What breaks ties between jobs, shape (n,).
-    slot_s
-        Length of a slot.
     free
         GPUs of each type that are not planned for, shape (k, T); T is 1 at least.
     choice
@@ -37,13 +35,8 @@ class Leftovers:
     menu: Configurations
     left_s: Floats
     code: Ints
-    slot_s: float
     free: Ints
     choice: Ints
-    fixed: Bools = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.fixed = self.choice >= 0
 
     @property
     def whole_s(self) -> Floats:
@@ -72,7 +65,8 @@ class Leftovers:
             Leases for which each job would hold its GPUs: 1 for those that may be stopped,
             shape (n,).
         """
-        for cut in order.tolist():
+        room = self.free[self.menu.gpu_type[order], 0] >= self.menu.gpus[order]
+        for cut in order[room].tolist():
             row = int(self.menu.job[cut])
             if self.choice[row] == NONE and self.fits(cut, int(leases[row])):
                 self.take(cut, int(leases[row]))
@@ -85,6 +79,18 @@ class Leftovers:
         cuts = np.flatnonzero(rows[self.menu.job])
         cost = self.whole_s[cuts] * self.menu.gpus[cuts] / weight[self.menu.job[cuts]]
         return cuts[np.lexsort((cuts, self.code[self.menu.job[cuts]], rounded(cost)))]
+
+    def by_chance(self, rows: Bools, in_time: Bools, running: Bools, slack_s: Floats) -> Ints:
+        """Configurations that end in time: who runs goes on, then the least slack first.
+
+        Slack falls while a job waits and not while it runs: by slack alone two jobs would take
+        turns and restart each time.
+        """
+        cuts = np.flatnonzero(rows[self.menu.job] & in_time)
+        cost = rounded(self.whole_s[cuts] * self.menu.gpus[cuts])
+        row = self.menu.job[cuts]
+        keys = (cuts, cost, self.code[row], rounded(slack_s[row]), ~running[row])
+        return cuts[np.lexsort(keys)]
 
     def by_slack(self, rows: Bools, slack_s: Floats, planned: Ints) -> Ints:
         """Configurations of SLO jobs, the least slack first; the planned one where there is one."""

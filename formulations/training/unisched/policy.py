@@ -52,6 +52,9 @@ class UniSched:
         Columns of leases from which on time is planned in buckets of 1, 1, 2, 4, ... leases.
     scale_up
         Whether idle GPUs make elastic jobs larger.
+    last_chance
+        Whether a job that no lease could be promised goes before best effort while it can still be
+        in time.
     slo_quantile, best_effort_quantile
         Quantiles of the fitted curves that stand for jobs with deadlines and for the others.
     estimator
@@ -76,6 +79,7 @@ class UniSched:
     horizon_s: float = 1_209_600.0
     most_slots: int = MOST_SLOTS
     scale_up: bool = True
+    last_chance: bool = True
     slo_quantile: float = 0.8
     best_effort_quantile: float = 0.5
     estimator: Estimator | None = None
@@ -133,6 +137,7 @@ class UniSched:
             horizon_leases=max(1, int(self.horizon_s // lease_s)),
             most_slots=self.most_slots,
             scale_up=self.scale_up,
+            last_chance=self.last_chance,
         )
 
     def lease_of(self, round_: TrainingRound) -> float:

@@ -27,6 +27,9 @@ from apportion.instances.policy import Column
 from apportion.instances.training.fit import Flag
 from apportion.solver import Budget, Solver
 
+BY_CAP = (Flag.CAPPED, Flag.UNREACHABLE, Flag.TOO_FEW_POINTS, Flag.NO_FIT)
+"""Estimates that are a cap."""
+
 
 @dataclass(frozen=True, eq=False)
 class UniSchedProgram:
@@ -48,6 +51,8 @@ class UniSchedProgram:
         Columns of leases from which on time is planned in buckets.
     scale_up
         Whether idle GPUs make elastic jobs larger.
+    last_chance
+        Whether jobs without a promise that can still be in time go before best effort.
     """
 
     standing: Standing
@@ -58,6 +63,7 @@ class UniSchedProgram:
     horizon_leases: int
     most_slots: int
     scale_up: bool
+    last_chance: bool
 
     @property
     def model(self) -> None:
@@ -108,7 +114,7 @@ class UniSchedProgram:
 
     def _planned(self, found: Selection) -> Decision:
         """Carry a plan's lease 0 out, and give away what it leaves idle."""
-        demand, menu, n = self.demand, self.standing.menu, len(self.standing.round_.jobs)
+        demand, n = self.demand, len(self.standing.round_.jobs)
         plan = found.plan
         planned = np.full(n, NONE, dtype=np.int64)
         inside = np.flatnonzero(plan.configuration >= 0)
@@ -117,16 +123,12 @@ class UniSchedProgram:
         now = np.flatnonzero(plan.leases[:, 0])
         choice[demand.slo_rows[now]] = demand.slo_cuts[plan.configuration[now]]
         free = demand.capacity - plan.use(demand.slo, demand.capacity.shape[0])
-        on = np.flatnonzero(plan.chosen >= 0)
-        cuts = demand.be_cuts[plan.chosen[on]]
-        np.subtract.at(free[:, 0], menu.gpu_type[cuts], menu.gpus[cuts])
-        choice[demand.be_rows[on]] = cuts
         period = np.full(n, self.standing.round_.duration_s)
         # who is in the plan keeps what it has for the whole lease, so that it restarts once in it
-        period[(planned >= 0) & (choice >= 0)] = self.standing.lease_s
-        choice = self._filled(
-            free, choice, planned, self._late(), period, np.zeros(n, dtype=np.bool_)
-        )
+        period[choice >= 0] = self.standing.lease_s
+        best_effort = demand.be_cuts[plan.chosen[plan.chosen >= 0]]
+        nobody = np.zeros(n, dtype=np.bool_)
+        choice = self._filled(free, choice, planned, period, nobody, best_effort)
         ran = np.where((planned >= 0) & plan_now(plan, demand, n), choice, NONE)
         kept = reservations(self.standing, demand, plan, planned, ran)
         return Decision(
@@ -136,12 +138,6 @@ class UniSchedProgram:
             notes=(*self._notes(demand, found.given_up), *self._hopeless()),
             time_limited=found.time_limited,
         )  # fmt: skip
-
-    def _late(self) -> Bools:
-        """SLO jobs that no plan can help any more: they run as best effort."""
-        if self.boundary:
-            return self.demand.late
-        return self.standing.dated & (self.standing.slack_s < 0.0)
 
     def _notes(self, demand: RoundDemand, given_up: Ints) -> tuple[str, ...]:
         jobs, old = self.standing.round_.jobs, self.standing.old
@@ -189,7 +185,8 @@ class UniSchedProgram:
                 choice[row] = cut if leases[row, 0] else NONE
         choice = self._grown(free, choice, ran)
         period = np.full(n, standing.round_.duration_s)
-        choice = self._filled(free, choice, planned, self._late(), period, choice >= 0)
+        none = np.zeros(0, dtype=np.int64)
+        choice = self._filled(free, choice, planned, period, choice >= 0, none)
         took_s = time.perf_counter() - started
         return Decision(
             joined(standing.held, *self._types(choice)), carry=self._carry(old),
@@ -218,17 +215,33 @@ class UniSchedProgram:
     # ------------------------------------------------------------------ idle GPUs
 
     def _filled(
-        self, free: Ints, choice: Ints, planned: Ints, late: Bools, period_s: Floats, settled: Bools
-    ) -> Ints:
-        """Best effort first, then jobs with deadlines, then more GPUs for elastic jobs."""
+        self, free: Ints, choice: Ints, planned: Ints, period_s: Floats, settled: Bools,
+        selected: Ints,
+    ) -> Ints:  # fmt: skip
+        """Give idle GPUs away.
+
+        First to jobs that no lease could be promised and that can still be in time, then to the
+        best-effort jobs that were selected and the others, then to jobs ahead of their plan; what
+        is left makes elastic jobs larger, those aside that are settled.
+        """
         standing, jobs = self.standing, self.standing.round_.jobs
-        rest = Leftovers(
-            standing.menu, standing.left_s, jobs.code, standing.round_.duration_s, free, choice
-        )
-        able = standing.able
-        timely = standing.dated & ~late & jobs.preemptible
-        rest.fill(rest.by_reward(able & ~timely, jobs.weight), standing.holds)
-        rest.fill(rest.by_slack(able & timely, standing.slack_s, planned), standing.holds)
+        rest = Leftovers(standing.menu, standing.left_s, jobs.code, free, choice)
+        owner, time_left_s = standing.menu.job, standing.time_left_s
+        # a cap that stands in for an estimate says what is enough, not what is needed
+        unsure = np.isin(self.told.flag, BY_CAP) & (time_left_s > 0.0)
+        in_time = (rest.whole_s <= time_left_s[owner]) | unsure[owner]
+        timely = planned >= 0
+        timely[owner[in_time]] = True
+        timely &= standing.dated & jobs.preemptible
+        if self.last_chance:
+            waits = standing.able & timely & (planned < 0)
+            rest.fill(
+                rest.by_chance(waits, in_time, jobs.running, standing.slack_s), standing.holds
+            )
+        rest.fill(selected, standing.holds)
+        rest.fill(rest.by_reward(standing.able & ~timely, jobs.weight), standing.holds)
+        ahead = rest.by_slack(standing.able & timely, standing.slack_s, planned)
+        rest.fill(ahead, standing.holds)
         if self.scale_up:
             rest.scale_up(jobs.preemptible & ~settled, period_s)
         return rest.choice

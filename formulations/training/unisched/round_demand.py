@@ -96,13 +96,18 @@ class Standing:
         return out
 
     @property
-    def slack_s(self) -> Floats:
-        """Seconds that each job could wait and still meet its last deadline, shape (n,)."""
+    def time_left_s(self) -> Floats:
+        """Seconds to the last deadline of each SLO job, infinite for the others, shape (n,)."""
         jobs = self.round_.jobs
         out = np.full(len(jobs), np.inf)
         rows = np.flatnonzero(self.dated)
         out[rows] = jobs.deadline_s[jobs.deadline_offsets[rows + 1] - 1] - self.round_.now_s
-        return out - np.where(np.isfinite(out), self.fastest_s, 0.0)
+        return out
+
+    @property
+    def slack_s(self) -> Floats:
+        """Seconds that each job could wait and still meet its last deadline, shape (n,)."""
+        return self.time_left_s - np.where(np.isfinite(self.fastest_s), self.fastest_s, 0.0)
 
     @property
     def holds(self) -> Ints:
