@@ -19,6 +19,8 @@ from apportion.instances.training import (
     TrainingRound,
     allocation_from_dict,
     outcome_from_dict,
+    read_chronus,
+    read_elasticflow,
     read_gavel,
     read_philly,
     read_round,
@@ -104,7 +106,8 @@ def test_scenarios(data: st.DataObject) -> None:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=FIXTURES)
 @given(st.binary(max_size=40), st.sampled_from(["", "job_type,total_steps,scale_factor,arrival_time_s\n",
-       "timestamp,duration,num_gpus,gpu_time,cluster\n"]))  # fmt: skip
+       "timestamp,duration,num_gpus,gpu_time,cluster\n",
+       "job_id,num_gpu,submit_time,model_name,ddl,duration,batch_size\n"]))  # fmt: skip
 def test_bytes(tmp_path: Path, junk: bytes, head: str) -> None:
     path = tmp_path / "junk"
     path.write_bytes(head.encode() + junk)
@@ -116,6 +119,9 @@ def test_bytes(tmp_path: Path, junk: bytes, head: str) -> None:
         lambda place: read_gavel(place, table),
         lambda place: read_gavel(table, place),
         lambda place: read_philly(place, timezone="UTC"),
+        lambda place: read_chronus(place, model_info=table),
+        lambda place: read_chronus(table, model_info=place),
+        read_elasticflow,
     ):
         with pytest.raises(InstanceError):
             read(path)
