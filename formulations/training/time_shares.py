@@ -16,6 +16,7 @@ import numpy as np
 
 from apportion.formulations.training.greedy import NOWHERE
 from apportion.formulations.training.pinned import Pinned, pinned
+from apportion.formulations.training.scalars import flag, number
 from apportion.instances.columns import LARGEST, Floats, Ints, Names, floats, names, require, sized
 from apportion.instances.errors import InstanceError
 from apportion.instances.training import Outcome, Shares, TrainingRound
@@ -184,7 +185,7 @@ def recall(sharers: Sharers, memory: Any, policy: str) -> Received:
     if memory is None:
         return Received(np.full((n, k), np.nan), nothing, nothing)
     known, columns, capacity, since_s = _columns(memory, policy, k)
-    due = bool(memory.get("due", False))
+    due = flag(memory.get("due", False), "memory.due")
     at = _places(known, ids)
     found = at >= 0
     x = np.full((n, k), np.nan)
@@ -202,7 +203,7 @@ def _columns(memory: Any, policy: str, k: int) -> tuple[Names, list[Floats], Flo
         fields = ("x", "received_s", "deficit_s")
         columns = [floats(memory[f], f"memory.{f}", (known.size, k)) for f in fields]
         capacity = floats(memory["capacity"], "memory.capacity", (k,))
-        since_s = float(memory["since_s"])
+        since_s = number(memory["since_s"], "memory.since_s")
     except (KeyError, TypeError, IndexError):
         raise InstanceError(
             f"memory: not one of {policy}: it lacks id, x, received_s, deficit_s, capacity or"

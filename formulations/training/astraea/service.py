@@ -10,7 +10,9 @@ import numpy as np
 from apportion.formulations.training.astraea.ended import Ended
 from apportion.formulations.training.astraea.ltgf import desired_rates
 from apportion.formulations.training.astraea.window import Window
+from apportion.formulations.training.scalars import number
 from apportion.instances.columns import (
+    LARGEST,
     Bools,
     Floats,
     Ints,
@@ -186,16 +188,21 @@ def _read(memory: Any, buckets: int, bucket_s: float) -> _Known:
         tables = [_amounts(memory[field], f"memory.{field}", shape) for field in _OF_TENANTS]
         entries = (np.size(memory["ended_gang"]),)
         ended = [ints(memory[field], f"memory.{field}", entries) for field in _OF_ENDED]
-        newest, length = memory["newest"], memory["bucket_s"]
+        newest = number(memory["newest"], "memory.newest")
+        length = number(memory["bucket_s"], "memory.bucket_s")
     except (KeyError, TypeError, IndexError):
         raise InstanceError("memory: not one of astraea: it lacks a column") from None
-    if not isinstance(newest, int) or length != bucket_s:
+    if newest != np.floor(newest) or not abs(newest) <= LARGEST:
+        raise InstanceError(f"memory.newest = {newest}: must be the number of a bucket")
+    if length != bucket_s:
         raise InstanceError(
             f"memory: its window has buckets of {length} s, that of astraea of {bucket_s:g} s"
         )
     if np.asarray(known).dtype.kind != "U" or np.asarray(tenant).dtype.kind != "U":
         known, tenant = names(known, "memory.id"), names(tenant, "memory.tenant")
-    return _Known(known, code, of_jobs, tenant, Window(newest, bucket_s, *tables), Ended(*ended))
+    return _Known(
+        known, code, of_jobs, tenant, Window(int(newest), bucket_s, *tables), Ended(*ended)
+    )
 
 
 def _amounts(given: object, where: str, shape: tuple[int, ...]) -> Floats:

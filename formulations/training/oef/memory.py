@@ -9,6 +9,7 @@ import numpy as np
 
 from apportion.formulations.training.oef.noncooperative import Found
 from apportion.formulations.training.oef.users import Users
+from apportion.formulations.training.scalars import text
 from apportion.instances.columns import LARGEST, Floats, Names, floats, names, require, sized
 from apportion.instances.errors import InstanceError
 
@@ -108,7 +109,7 @@ def recall(memory: Any, form: str) -> Remembered | None:
         data = {key: memory[key] for key in ("form", *_COLUMNS, *_NUMBERS, *_FLAGS)}
     except (KeyError, TypeError, IndexError):
         raise InstanceError(f"memory: not one of {form}: it lacks a column") from None
-    if data["form"] != form:
+    if text(data["form"], "memory.form") != form:
         raise InstanceError(f"memory.form = {data['form']!r}: this is {form}")
     user = names(data["user"], "memory.user")
     kinds = np.size(data["free"])

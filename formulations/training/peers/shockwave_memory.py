@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from apportion.formulations.training.scalars import number
 from apportion.formulations.training.time_shares import Sharers
 from apportion.instances.columns import LARGEST, Floats, floats, names, require, sized
 from apportion.instances.errors import InstanceError
@@ -48,7 +49,7 @@ def recall(sharers: Sharers, memory: Any) -> Ahead | None:
         counts = floats(memory["counts"], "memory.counts", (known.size, k))
         priority = floats(memory["priority"], "memory.priority", (known.size,))
         capacity = floats(memory["capacity"], "memory.capacity", (k,))
-        rounds = float(memory["rounds"])
+        rounds = number(memory["rounds"], "memory.rounds")
     except (KeyError, TypeError, IndexError):
         raise InstanceError(
             "memory: not one of shockwave: it lacks id, counts, priority, capacity or rounds"

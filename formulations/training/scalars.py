@@ -1,0 +1,48 @@
+"""Single values of a memory, which a caller may have written or changed by hand."""
+
+from __future__ import annotations
+
+from numbers import Real
+
+import numpy as np
+
+from apportion.instances.errors import InstanceError
+
+
+def number(given: object, where: str) -> float:
+    """Read a number.
+
+    Raises
+    ------
+    InstanceError
+        On text, a truth value, a column, or nothing.
+    """
+    if isinstance(given, bool) or not isinstance(given, Real):
+        raise InstanceError(f"{where} = {given!r}: must be a number")
+    return float(given)
+
+
+def flag(given: object, where: str) -> bool:
+    """Read a truth value.
+
+    Raises
+    ------
+    InstanceError
+        On anything else.
+    """
+    if not isinstance(given, bool | np.bool_):
+        raise InstanceError(f"{where} = {given!r}: must be true or false")
+    return bool(given)
+
+
+def text(given: object, where: str) -> str:
+    """Read a text.
+
+    Raises
+    ------
+    InstanceError
+        On anything else.
+    """
+    if not isinstance(given, str):
+        raise InstanceError(f"{where} = {given!r}: must be text")
+    return given
