@@ -272,6 +272,17 @@ def test_idle_gpus_go_where_they_save_most() -> None:
 
 
 @pytest.mark.quick
+def test_of_those_that_begin_later_the_earlier_deadline_goes_first() -> None:
+    """Five GPUs: A holds 4 for a slot; B and C of 2 could not start beside it, D and E of 1 can."""
+    jobs = jobs_of([4, 2, 2, 1, 1], [100.0, 300.0, 300.0, 50.0, 50.0],
+                   [100.0, 900.0, 800.0, 950.0, 900.0], [None] * 5,
+                   arrival_s=[-9.0, -8.0, -7.0, -6.0, -5.0])  # fmt: skip
+    found = decide(ElasticFlow(), round_of(jobs, 5))
+    assert found.per_job["admitted"].all()
+    assert gpus_of(round_of(jobs, 5), found) == {"j0": 4, "j4": 1}
+
+
+@pytest.mark.quick
 def test_admitted_jobs_that_come_later_and_best_effort_take_what_is_idle_first() -> None:
     jobs = jobs_of([2, 2, 1, 1], [100.0, 200.0, 50.0, 50.0], [100.0, 400.0, None, None],
                    [None] * 4, arrival_s=[0.0, 0.0, -1.0, -2.0])  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 from apportion.formulations.training.gavel.cost import RELAXED, GavelCost
 from apportion.formulations.training.gavel.deadlines import deadlines_of
 from apportion.formulations.training.time_share_program import TimeShareProgram
-from apportion.formulations.training.time_shares import Sharers
+from apportion.formulations.training.time_shares import Sharers, recall
 from apportion.instances import Budget, Decision
 from apportion.instances.columns import Floats, Names
 from apportion.instances.errors import InstanceError
@@ -71,7 +71,10 @@ class GavelSLO(GavelCost):
         InstanceError
             On a memory that is not this policy's.
         """
-        return SLOProgram.of(self, round_, memory)
+        sharers = Sharers.of(round_)
+        return SLOProgram(
+            self._sharing(round_, memory), sharers, recall(sharers, memory, self.name)
+        )
 
 
 def _own(error: InstanceError) -> InstanceError:

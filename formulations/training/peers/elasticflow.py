@@ -54,7 +54,7 @@ class ElasticFlow:
     satisfactory share. A newcomer is admitted for good if all that were admitted still get theirs;
     otherwise it is best effort, like all jobs without deadlines and those that have missed. Idle
     GPUs go to admitted jobs whose share begins later, to best-effort jobs by arrival, and last,
-    level by level, to the running job whose added GPUs cost least GPU time.
+    level by level, to the running job whose added GPUs save most GPU time or cost least.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class ElasticFlow:
         admitted[rows] = took
         rejected[rows[state.rejected]] = True
         shared = self._shared(round_, rows[took], plan, took)
-        given = self._start(round_, held, choices, shared, admitted)
+        given = self._start(round_, held, shared, np.where(admitted, due_s, np.inf))
         if self.scale_up:
             given = _scaled(round_, held, choices, given)
         settled = known | admitted | rejected
@@ -157,10 +157,8 @@ class ElasticFlow:
                 kinds[row], gpus[row] = share.kind, share.use[0]
         return Given(kinds, gpus)
 
-    def _start(
-        self, round_: TrainingRound, held: Pinned, choices: Choices, given: Given, admitted: Bools
-    ) -> Given:
-        """Let admitted jobs start before their share begins, then best effort by arrival."""
+    def _start(self, round_: TrainingRound, held: Pinned, given: Given, due_s: Floats) -> Given:
+        """Let admitted jobs start before their share begins, by deadline, then others by arrival."""
         jobs, k = round_.jobs, held.free.size
         free = held.free - on_types(given.kinds, given.gpus, k)
         waits = (given.kinds < 0) & held.open & round_.startable
@@ -168,7 +166,7 @@ class ElasticFlow:
         rows = np.flatnonzero(waits)
         score = np.full((len(jobs), k), np.inf)
         score[rows] = fastest(round_, rows)
-        order = rows[np.lexsort((jobs.code[rows], jobs.arrival_s[rows], ~admitted[rows]))]
+        order = rows[np.lexsort((jobs.code[rows], jobs.arrival_s[rows], due_s[rows]))]
         started = fill(order, score, jobs.gang, free)
         return Given(np.maximum(given.kinds, started), gpus)
 
@@ -205,7 +203,7 @@ def _scaled(round_: TrainingRound, held: Pinned, choices: Choices, given: Given)
     heap: list[tuple[float, int, int, int, Levels]] = []
 
     def push(row: int, level: Levels) -> None:
-        at = int(level.gpus.searchsorted(gpus[row]))
+        at = int(np.searchsorted(level.gpus, int(gpus[row])))
         if at + 1 < level.gpus.size and level.gpus[at] == gpus[row]:
             heapq.heappush(
                 heap, (-_saved(level, at, work[row]), int(jobs.code[row]), row, at, level)

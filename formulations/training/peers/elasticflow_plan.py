@@ -76,14 +76,14 @@ def levels_of(choices: Choices, gang: Ints, rows: Ints, slot_s: float) -> list[l
     faster = _faster(job, kind, rate)
     job, kind, gpus, rate = job[faster], kind[faster], gpus[faster], rate[faster]
     if not job.size:
-        return [[] for _ in range(rows.size)]
+        return [list[Levels]() for _ in range(rows.size)]
     start = np.flatnonzero(np.r_[True, (np.diff(job) != 0) | (np.diff(kind) != 0)])
     end = np.append(start[1:], job.size)
     # a zero before each group: what a job makes of no GPUs
     with_zero, zero_rate = np.insert(gpus, start, 0), np.insert(rate, start, 0.0)
     first = start + np.arange(start.size)
     order = np.lexsort((kind[start], -rate[end - 1], job[start]))
-    out: list[list[Levels]] = [[] for _ in range(rows.size)]
+    out = [list[Levels]() for _ in range(rows.size)]
     for who, one, low, count in zip(
         job[start[order]].tolist(), kind[start[order]].tolist(), first[order].tolist(),
         (end - start)[order].tolist(), strict=True,

@@ -301,7 +301,7 @@ class LeaseModel:
             kind, lease = int(starts.kind[row]), int(starts.lease[row])
             out[kind, lease : lease + int(self.runs.need[row, kind])] -= self.runs.gang[row]
         rows = np.flatnonzero(filled >= 0)
-        np.subtract.at(out, (filled[rows], 0), self.fillers.gang[rows])
+        np.subtract.at(out[:, 0], filled[rows], self.fillers.gang[rows])
         return out
 
 
