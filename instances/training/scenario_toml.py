@@ -172,7 +172,7 @@ def _check_names(content: Content) -> None:
     workload, tenants = content["workload"], [row["name"] for row in content.get("tenant", [])]
     factor = workload.get("weight_factor")
     if isinstance(factor, dict) and (tenants or workload["kind"] == "generate"):
-        if workload["kind"] in ("gavel", "philly"):
+        if workload["kind"] in ("gavel", "philly", "chronus", "elasticflow"):
             return  # traces bring further tenants along
         known = tenants or ["default"]
         for name in cast(Content, factor):
