@@ -103,7 +103,7 @@ def level_by_prices(
     -------
     The level, proved to ``COMPARISON``; ``None`` where rounds or budget end without a proof.
     """
-    best = _least_best(sharing)
+    best = least_best(sharing)
     if not 0.0 < best < np.inf or sharing.capacity.size > MOST_TYPES:
         return None
     price = _sampled(sharing, solver, budget) if start is None else np.maximum(start, 0.0)
@@ -188,13 +188,13 @@ def cheapest(sharing: Sharing, level: float, price: FloatArray) -> Ways:
 def level_bound(sharing: Sharing, price: FloatArray, ways: Ways) -> float:
     """Level that none exceeds, by weak duality: true for any prices and rewards from 0 on."""
     weight = float((ways.reward / sharing.scale).sum())
-    alone = _least_best(sharing)
+    alone = least_best(sharing)
     if weight <= 0.0:
         return alone
     return min(alone, (float(price @ sharing.capacity) + float(ways.rent.sum())) / weight)
 
 
-def _least_best(sharing: Sharing) -> float:
+def least_best(sharing: Sharing) -> float:
     """Largest level of the job that reaches least if each is alone, ceilings left aside."""
     usable = np.where(sharing.capacity > 0.0, sharing.speed, 0.0)
     return float((sharing.scale * usable.max(axis=1, initial=0.0)).min(initial=np.inf))

@@ -6,7 +6,8 @@ GPU type, and its level is a multiple of the throughput it gets by that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,9 +17,13 @@ from apportion.solver.arrays import FloatArray, IntArray, floats, read_only
 from apportion.solver.budget import Budget
 from apportion.solver.builder import ModelBuilder
 from apportion.solver.errors import ModelError, NoSolutionError
-from apportion.solver.max_min_prices import PRICES_FROM, level_by_prices
+from apportion.solver.max_min_prices import PRICES_FROM, least_best, level_by_prices
 from apportion.solver.model import Model
 from apportion.solver.solve import Solver
+
+SMALL_LEVEL = 0.01
+"""Levels below this are solved in a smaller unit: dual tolerances of 1e-7 at a thousand columns add
+up to 1e-4 in the bound, whatever the level is. A power of two changes no digit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,17 +193,36 @@ def solve_max_min(
     if prices is not None and np.shape(prices) != sharing.capacity.shape:
         raise ModelError(f"max-min: prices have shape {np.shape(prices)}")
     classes_only, classes = sharing.merged()
+    unit = _unit(classes_only)
+    classes_only = replace(classes_only, scale=classes_only.scale / unit)
     solver = Solver() if solver is None else solver
     if solver.backend == "auto" and classes_only.speed.size >= PRICES_FROM:
         for start in (None,) if prices is None else (prices, None):
             found = level_by_prices(classes_only, solver, budget, start)
             if found is not None:
-                return _spread(sharing, classes, found.x, found.bound, found.price)
-    return _by_one_lp(sharing, classes_only, classes, solver, budget)
+                bound, price = unit * found.bound, unit * found.price
+                return _spread(sharing, classes, found.x, bound, price)
+    return _by_one_lp(sharing, classes_only, classes, solver, budget, unit)
+
+
+def _unit(sharing: Sharing) -> float:
+    """Power of two near the level if it is small, from what the least job has alone and shared."""
+    best = least_best(sharing)
+    if not 0.0 < best < np.inf:
+        return 1.0
+    part = sharing.capacity / max(float(sharing.gang.sum()), float(sharing.capacity.sum()))
+    shared = float((sharing.scale * sharing.speed.dot(part)).min())
+    middle = math.sqrt(best * shared)
+    return 2.0 ** math.frexp(middle)[1] if 0.0 < middle < SMALL_LEVEL else 1.0
 
 
 def _by_one_lp(
-    sharing: Sharing, classes_only: Sharing, classes: Classes, solver: Solver, budget: Budget
+    sharing: Sharing,
+    classes_only: Sharing,
+    classes: Classes,
+    solver: Solver,
+    budget: Budget,
+    unit: float,
 ) -> MaxMin:
     found = solver.solve(classes_only.max_min_model(), budget=budget)
     if found.point is None:
@@ -207,8 +231,9 @@ def _by_one_lp(
     prices = None
     if found.duals is not None:
         first = classes.first.size
-        prices = np.maximum(found.duals[first : first + sharing.capacity.size], 0.0)
-    return _spread(sharing, classes, x, found.bounds[-1] if found.bounds else None, prices)
+        prices = unit * np.maximum(found.duals[first : first + sharing.capacity.size], 0.0)
+    bound = found.bounds[-1] if found.bounds else None
+    return _spread(sharing, classes, x, None if bound is None else unit * bound, prices)
 
 
 def _spread(

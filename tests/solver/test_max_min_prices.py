@@ -152,3 +152,30 @@ def test_what_is_refused_and_what_ends() -> None:
     stuck = Sharing(np.zeros((2, 2)), np.ones(2), np.ones(2), np.ones(2))
     assert level_by_prices(stuck, Solver(), FOREVER) is None
     assert level_by_prices(problem, Solver(), Budget.of(1e-9)) is None
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("part", [1.0, 1e-3, 1e-6])
+@pytest.mark.parametrize("prices_from", [0, 10**9])
+def test_small_levels_have_bounds_as_tight_as_large_ones(
+    part: float, prices_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Levels of 2e-5 and less: tolerances of the LP are absolute, and were 4e-3 of the bound."""
+    monkeypatch.setattr("apportion.solver.sharing.PRICES_FROM", prices_from)
+    rng = np.random.default_rng(357)
+    speed = np.cumprod(np.c_[np.ones(300), rng.uniform(1, 2, (300, 5))], axis=1)
+    speed *= np.exp(rng.normal(0, 2, 300))[:, None]
+    gang = rng.choice([1.0, 2.0, 4.0, 8.0], 300)
+    scale = part * np.exp(rng.normal(0, 3, 300))
+    sharing = Sharing(speed, gang, np.full(6, 5.0), scale)
+    found = solve_max_min(sharing, budget=Budget.of(60.0))
+    assert found.bound is not None
+    assert found.level <= found.bound * (1 + 1e-9)
+    assert found.bound <= found.level * (1 + 2e-6)
+    # prices are in the units of the level
+    large = Sharing(speed, gang, np.full(6, 5.0), scale / part * 1e6)
+    of_large = solve_max_min(large, budget=Budget.of(60.0))
+    assert found.prices is not None
+    assert of_large.prices is not None
+    np.testing.assert_allclose(found.prices / part * 1e6, of_large.prices, rtol=1e-5, atol=0.0)
+    assert found.bound / part * 1e6 == pytest.approx(of_large.bound, rel=2e-5)
