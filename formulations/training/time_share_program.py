@@ -188,15 +188,20 @@ class TimeShareProgram:
     custom
         A model with a user's side rules, solved instead of asking the policy. They bind the
         fractions; leases follow these in the long run and not round by round.
+    settings
+        The policy's parameters as text; fractions of before that were decided under others go.
     """
 
     policy: TimeSharing
     sharers: Sharers
     received: Received
     custom: Model | None = None
+    settings: str = ""
 
     @classmethod
-    def of(cls, policy: TimeSharing, round_: Any, memory: Any) -> TimeShareProgram:
+    def of(
+        cls, policy: TimeSharing, round_: Any, memory: Any, settings: str = ""
+    ) -> TimeShareProgram:
         """Compile a round.
 
         Raises
@@ -205,7 +210,8 @@ class TimeShareProgram:
             On a memory that is not the policy's.
         """
         sharers = Sharers.of(round_)
-        return cls(policy, sharers, recall(sharers, memory, policy.name))
+        received = recall(sharers, memory, policy.name, settings)
+        return cls(policy, sharers, received, settings=settings)
 
     @cached_property
     def model(self) -> Model | None:
@@ -325,7 +331,7 @@ class TimeShareProgram:
             bound=answer.bound,
             gap=answer.gap,
             shares=sharers.shares(answer.x),
-            carry=carried(sharers, received),
+            carry=carried(sharers, received, self.policy.name, self.settings),
             stages=(*answer.stages, own),
             notes=(*answer.notes, *notes_on_hopeless(round_)),
             time_limited=answer.time_limited,

@@ -16,7 +16,7 @@ import numpy as np
 
 from apportion.formulations.training.greedy import NOWHERE
 from apportion.formulations.training.pinned import Pinned, pinned
-from apportion.formulations.training.scalars import flag, number
+from apportion.formulations.training.scalars import flag, number, text
 from apportion.instances.columns import LARGEST, Floats, Ints, Names, floats, names, require, sized
 from apportion.instances.errors import InstanceError
 from apportion.instances.training import Outcome, Shares, TrainingRound
@@ -162,7 +162,7 @@ class Received:
         return Received(x, np.zeros_like(x), owed, now_s, True)
 
 
-def recall(sharers: Sharers, memory: Any, policy: str) -> Received:
+def recall(sharers: Sharers, memory: Any, policy: str, settings: str = "") -> Received:
     """Read what the jobs of a round received from memory.
 
     Parameters
@@ -172,12 +172,14 @@ def recall(sharers: Sharers, memory: Any, policy: str) -> Received:
     memory
         What ``remembered`` returned for the round before, or None.
     policy
-        Name of the policy, for errors.
+        Name of the policy.
+    settings
+        Its parameters as text: fractions decided under others are due to be replaced.
 
     Raises
     ------
     InstanceError
-        On a memory that is not one of these.
+        On a memory that is not one of these, or that another policy left.
     """
     ids, k = sharers.round_.jobs.id, sharers.capacity.size
     n = ids.size
@@ -186,6 +188,11 @@ def recall(sharers: Sharers, memory: Any, policy: str) -> Received:
         return Received(np.full((n, k), np.nan), nothing, nothing)
     known, columns, capacity, since_s = _columns(memory, policy, k)
     due = flag(memory.get("due", False), "memory.due")
+    # memories of earlier versions say neither whose they are nor under which parameters
+    whose = text(memory.get("policy", policy), "memory.policy")
+    if whose != policy:
+        raise InstanceError(f"memory.policy = {whose!r}: this is {policy}")
+    due |= text(memory.get("settings", settings), "memory.settings") != settings
     at = _places(known, ids)
     found = at >= 0
     x = np.full((n, k), np.nan)
@@ -226,9 +233,13 @@ def _places(known: Names, ids: Names) -> Ints:
     return np.array([place.get(name, -1) for name in ids.tolist()], dtype=np.int64)
 
 
-def carried(sharers: Sharers, received: Received) -> dict[str, Any]:
-    """Write down what ``remembered`` needs, as plain data."""
+def carried(
+    sharers: Sharers, received: Received, policy: str, settings: str = ""
+) -> dict[str, Any]:
+    """Write down what ``remembered`` needs, as plain data, and whose it is."""
     return {
+        "policy": policy,
+        "settings": settings,
         "id": sharers.round_.jobs.id,
         "x": np.where(np.isnan(received.x), 0.0, received.x),
         "received_s": received.received_s,

@@ -67,7 +67,7 @@ class Gavel:
         InstanceError
             On a memory that is not this policy's.
         """
-        return TimeShareProgram.of(self._sharing(round_, memory), round_, memory)
+        return TimeShareProgram.of(self._sharing(round_, memory), round_, memory, repr(self))
 
     def _sharing(self, round_: TrainingRound, memory: Any) -> Any:
         """Who computes the fractions: the policy itself unless it remembers more."""

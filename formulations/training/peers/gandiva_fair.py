@@ -106,7 +106,7 @@ class GandivaFair:
     def compile(self, round_: TrainingRound, memory: Any, budget: Budget) -> TimeShareProgram:
         """Find who shares, and what each received."""
         sharing: Any = self  # type checkers take a ClassVar for no property
-        return TimeShareProgram.of(sharing, round_, memory)
+        return TimeShareProgram.of(sharing, round_, memory, repr(self))
 
     def remember(
         self, memory: Any, round_: TrainingRound, decision: Decision, outcome: Outcome
