@@ -8,7 +8,7 @@ be asked for in any order, any number of times, for whole columns at once.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,12 +52,12 @@ def uniforms(seed: int, purpose: str, *keys: Any) -> Floats:
             column = column.astype(np.int64).view(np.uint64)
         state = _mixed(state + _STEP + _mixed(column))
     top = (state >> np.uint64(11)).astype(np.float64)  # the 53 bits a float holds
-    return cast(Floats, (top + 0.5) * 2.0**-53)
+    return (top + 0.5) * 2.0**-53
 
 
 def normals(seed: int, purpose: str, *keys: Any) -> Floats:
     """Standard normal numbers, one for each combination of keys; see ``uniforms``."""
-    return cast(Floats, ndtri(uniforms(seed, purpose, *keys)))
+    return ndtri(uniforms(seed, purpose, *keys))
 
 
 def _mixed(state: Keys) -> Keys:

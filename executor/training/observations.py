@@ -113,14 +113,20 @@ class Observations:
         """Leave out jobs that have ended; those still to come may have brought points along."""
         keep = ~self._measured[table.row]
         keep |= np.isin(table.row, rows)
-        return _Table(*(column[keep] for column in table))
+        return _picked(table, keep)
 
 
 def _joined(base: _Table, batches: tuple[_Table, ...]) -> _Table:
     """Sort points by job; those of a job stay in the order in which they came."""
-    joined = [np.concatenate(columns) for columns in zip(base, *batches, strict=True)]
-    order = np.argsort(joined[0], kind="stable")
-    return _Table(*(column[order] for column in joined))
+    parts = (base, *batches)
+    row = np.concatenate([part.row for part in parts])
+    iteration = np.concatenate([part.iteration for part in parts])
+    metric = np.concatenate([part.metric for part in parts])
+    return _picked(_Table(row, iteration, metric), np.argsort(row, kind="stable"))
+
+
+def _picked(table: _Table, points: Any) -> _Table:
+    return _Table(table.row[points], table.iteration[points], table.metric[points])
 
 
 def _thinned(table: _Table) -> _Table:
@@ -132,7 +138,7 @@ def _thinned(table: _Table) -> _Table:
     place = np.arange(table.row.size) - np.repeat(first, count)
     many = np.repeat(count, count)
     old = (many > POINTS_MOST) & (place < many - POINTS_MOST // 2)
-    return _Table(*(column[~(old & (place % 2 == 1))] for column in table))
+    return _picked(table, ~(old & (place % 2 == 1)))
 
 
 def _shown(base: _Table, batches: tuple[_Table, ...], rows: Ints) -> dict[str, Any]:
@@ -141,7 +147,7 @@ def _shown(base: _Table, batches: tuple[_Table, ...], rows: Ints) -> dict[str, A
     starts = table.row.searchsorted(rows)
     length = table.row.searchsorted(rows, side="right") - starts
     offsets = np.concatenate(([0], np.cumsum(length)))
-    pick = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], length)
+    pick: Ints = np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], length)
     columns = (offsets, table.iteration[pick], table.metric[pick])
     for column in columns:
         freeze(column)

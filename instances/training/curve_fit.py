@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from apportion.instances.columns import Bools, Floats, Ints
-from apportion.instances.counters import Keys, uniforms
+from apportion.instances.counters import uniforms
 from apportion.instances.errors import InstanceError
 from apportion.instances.training.curves import FAMILIES, NO_CURVE, iterations_to, loss_at
 from apportion.instances.training.separable import Fitted, on_grid, parameters, polished
@@ -133,7 +133,7 @@ def padded(offsets: Ints, iteration: Floats, loss: Floats) -> Histories:
     table = np.ones((2, offsets.size - 1, width))
     table[0, owner, place], table[1, owner, place] = k, m
     there = np.arange(width)[None] < count[:, None]
-    return Histories(table[0], table[1], cast(Bools, there))
+    return Histories(table[0], table[1], there)
 
 
 def without_outliers(history: Histories) -> Floats:
@@ -163,8 +163,8 @@ def without_outliers(history: Histories) -> Floats:
 
 def recency(there: Bools, half_window: float | None) -> Floats:
     """Weights ``2 ** (-age / half_window)``, the newest point 1, age in points; 0: no point."""
-    count = there.sum(axis=1)[:, None]
-    age = count - 1 - np.arange(there.shape[1])[None]
+    count: Floats = there.sum(axis=1).astype(np.float64)[:, None]
+    age: Floats = count - 1.0 - np.arange(there.shape[1], dtype=np.float64)[None]
     half = np.maximum(count / 2.0, 1.0) if half_window is None else half_window
     return np.where(there, np.exp2(-age / half), 0.0)
 
@@ -177,11 +177,11 @@ class _Points(NamedTuple):
     weight: Floats
     recent: Floats
     most: Floats
-    count: Ints
+    counts: Ints
 
 
 def fit_curves(
-    history: Histories, target: Floats, keys: Keys | Ints, options: CurveOptions | None = None
+    history: Histories, target: Floats, keys: Any, options: CurveOptions | None = None
 ) -> CurveFits:
     """Fit curves and solve them for the target.
 
@@ -210,7 +210,7 @@ def fit_curves(
 
 
 def _fitted(
-    history: Histories, target: Floats, keys: Keys | Ints, how: CurveOptions
+    history: Histories, target: Floats, keys: Any, how: CurveOptions
 ) -> tuple[Ints, Floats, Floats]:
     points = _points(history, how.half_window)
     fits, predicted = _every_family(points)
@@ -256,7 +256,7 @@ def _every_family(points: _Points) -> tuple[list[Fitted], list[Floats]]:
 
 def _scores(points: _Points, fits: list[Fitted]) -> Floats:
     """AICc of each family, shape (families, J); parameters at their bound are not counted."""
-    n = points.count.astype(np.float64)
+    n = points.counts.astype(np.float64)
     total = points.recent.sum(axis=1)
     out: list[Floats] = []
     for fit in fits:
@@ -269,7 +269,7 @@ def _scores(points: _Points, fits: list[Fitted]) -> Floats:
 
 def _resampled(
     points: _Points, fits: list[Fitted], predicted: list[Floats], best: Ints, target: Floats,
-    keys: Keys | Ints, how: CurveOptions,
+    keys: Any, how: CurveOptions,
 ) -> Floats:  # fmt: skip
     """Iterations to the target by refitted bootstrap copies, rising, shape (J, R).
 
@@ -281,7 +281,7 @@ def _resampled(
         chosen = np.flatnonzero(best == family)
         for start in range(0, chosen.size, _AT_ONCE):
             rows = chosen[start : start + _AT_ONCE]
-            some = _Points(*(column[rows] for column in points))
+            some = _picked(points, rows)
             loss = _copies(some, told[rows], fit.free[rows], np.asarray(keys)[rows], how)
             weight = some.recent / told[rows] ** 2
             theta, lines = on_grid(family, some.x, loss, weight)
@@ -291,17 +291,21 @@ def _resampled(
     return np.sort(out, axis=1)
 
 
-def _copies(
-    points: _Points, told: Floats, free: Floats, keys: Keys | Ints, how: CurveOptions
-) -> Floats:
+def _picked(points: _Points, rows: Ints) -> _Points:
+    x, loss, weight, recent, most, counts = points
+    return _Points(x[rows], loss[rows], weight[rows], recent[rows], most[rows], counts[rows])
+
+
+def _copies(points: _Points, told: Floats, free: Floats, keys: Any, how: CurveOptions) -> Floats:
     """Histories as they could have come out: fitted losses with residuals drawn anew."""
-    there, n = points.recent > 0, points.count.astype(np.float64)
+    there, n = points.recent > 0, points.counts.astype(np.float64)
     relative = np.where(there, points.loss / told - 1.0, 0.0)
     relative = np.where(there, relative - (relative.sum(axis=1) / n)[:, None], 0.0)
     # residuals of a fit are smaller than the noise by the parameters it spent
     relative = relative * np.sqrt(n / np.maximum(n - free, 1.0))[:, None]
-    copy, place = np.arange(how.resamples)[:, None], np.arange(told.shape[1])[None]
-    drawn = uniforms(how.seed, PURPOSE, keys[:, None, None], copy[None], place[None])
-    pick = (drawn * points.count[:, None, None]).astype(np.int64)
+    copy = np.arange(how.resamples)[None, :, None]
+    place = cast(Ints, np.arange(told.shape[1]))
+    drawn = uniforms(how.seed, PURPOSE, keys[:, None, None], copy, place)
+    pick = (drawn * points.counts[:, None, None]).astype(np.int64)
     noise = np.take_along_axis(relative[:, None], pick, axis=2)
     return told[:, None] * (1.0 + np.where(there[:, None], noise, 0.0))

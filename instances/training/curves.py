@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from apportion.instances.columns import Floats
+from apportion.instances.columns import Bools, Floats
 
 INVERSE, POWER, EXPONENTIAL = range(3)
 FAMILIES = ("inverse", "power", "exponential")
@@ -84,7 +84,7 @@ def iterations_to(family: Any, a: Any, b: Any, c: Any, target: Any) -> Floats:
             np.nan,
         )
         starts = np.where(family == POWER, np.inf, loss_at(family, a, b, c, 0.0))
-    flat = np.where(family == INVERSE, a == 0, (a == 0) | (b == 0))
+    flat = cast(Bools, np.where(family == INVERSE, a == 0, (a == 0) | (b == 0)))
     # a power law that does not fall is a + c from the first iteration on
     starts = np.where(flat & (family == POWER), a + c, starts)
     value = np.where(flat | ~(above > 0), np.inf, value)

@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apportion.instances.columns import Bools, Floats, Ints, freeze
 from apportion.instances.errors import InstanceError
@@ -218,9 +219,10 @@ def _checked(memory: Memory | None) -> Memory:
     for names in (_KEPT, _ENDED):
         sizes: set[int] = set()
         for name in names:
-            column = memory.get(name)
-            if not isinstance(column, np.ndarray) or column.ndim != 1:
+            given = memory.get(name)
+            if not isinstance(given, np.ndarray) or given.ndim != 1:
                 raise InstanceError(f"memory.estimator.{name}: expected a column")
+            column = cast("NDArray[Any]", given)
             kind = "U" if name == "history_model" else _empty()[name].dtype.kind
             if column.dtype.kind != kind:
                 raise InstanceError(f"memory.estimator.{name}: holds {column.dtype} values")
@@ -275,7 +277,7 @@ def _refit(jobs: Jobs, seen: _Seen, turn: Ints, kept: Memory, how: EstimatorOpti
     first = np.maximum(jobs.observed_offsets[rows], jobs.observed_offsets[rows + 1] - POINTS_MOST)
     length = jobs.observed_offsets[rows + 1] - first
     starts = np.concatenate(([0], np.cumsum(length)))
-    pick = np.arange(starts[-1]) + np.repeat(first - starts[:-1], length)
+    pick: Ints = np.arange(int(starts[-1])) + np.repeat(first - starts[:-1], length)
     rises = np.repeat(jobs.metric_rises[rows], length)
     loss = as_loss(jobs.observed_metric[pick], rises)
     history = padded(starts, jobs.observed_iteration[pick], loss)
@@ -326,10 +328,13 @@ def _estimates(
     owner = np.repeat(np.arange(n), np.diff(jobs.config_offsets))
     config_s = _seconds(left[owner], jobs.config_throughput_per_s)
     config_s += _restart_s(jobs, jobs.config_gpus, owner, how)
-    out = (iterations, left, remaining_s, config_s, flag, quantile, family, *curve)
-    for column in out:
+    a, b, c = curve[0], curve[1], curve[2]
+    for column in (iterations, left, remaining_s, config_s, flag, quantile, family, a, b, c):
         freeze(column)
-    return Estimates(*out, *counts)
+    fitted, late = counts
+    return Estimates(
+        iterations, left, remaining_s, config_s, flag, quantile, family, a, b, c, fitted, late
+    )
 
 
 def _wanted(
@@ -337,8 +342,10 @@ def _wanted(
 ) -> tuple[Floats, Ints]:
     """Iterations each metric-stopped job is thought to take, and where that comes from."""
     slo = jobs.slo[seen.rows]
-    fitted = np.where(slo, kept["slo"], kept["best_effort"])
-    usual = np.where(slo, cap, np.minimum(_template(jobs.model[seen.rows], memory, cap), cap))
+    fitted = cast(Floats, np.where(slo, kept["slo"], kept["best_effort"]))
+    usual: Floats = np.where(
+        slo, cap, np.minimum(_template(jobs.model[seen.rows], memory, cap), cap)
+    )
     never = np.isinf(kept["reached"])
     tried, falls = kept["points"] > 0, kept["family"] != NO_CURVE
     enough = seen.points >= how.curves.least_points
@@ -348,12 +355,15 @@ def _wanted(
         [Flag.UNREACHABLE, Flag.CAPPED, Flag.FITTED, Flag.NO_FIT],
         Flag.TOO_FEW_POINTS,
     )
-    value = np.select(
-        [(flag == Flag.UNREACHABLE) | (flag == Flag.CAPPED), flag == Flag.FITTED],
-        [cap, fitted],
-        usual,
+    value = cast(
+        Floats,
+        np.select(
+            [(flag == Flag.UNREACHABLE) | (flag == Flag.CAPPED), flag == Flag.FITTED],
+            [cap, fitted],
+            usual,
+        ),
     )
-    return cast(Floats, value), flag.astype(np.int64)
+    return value, flag.astype(np.int64)
 
 
 def _template(model: Any, memory: Memory, cap: Floats) -> Floats:

@@ -135,7 +135,8 @@ _NONE = "none"
 
 
 def _curves_to_dict(curves: TrueCurves) -> dict[str, Any]:
-    family = [_NONE if code == NO_CURVE else FAMILIES[code] for code in curves.family.tolist()]
+    given: list[int] = curves.family.tolist()
+    family = [_NONE if code == NO_CURVE else FAMILIES[code] for code in given]
     columns = {name: getattr(curves, name).tolist() for name in "abc"}
     return {"family": family, **columns, "noise": curves.noise}
 

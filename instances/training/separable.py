@@ -117,7 +117,7 @@ def on_grid(family: int, x: Floats, loss: Floats, weight: Floats) -> tuple[Float
         theta of shape (J, R), between grid points by a parabola in its logarithm, and the lines.
     """
     low, high = RANGES[family]
-    logs = np.linspace(np.log(low), np.log(high), GRID)
+    logs = cast(Floats, np.linspace(np.log(low), np.log(high), GRID))
     phi = np.where(weight[:, None] > 0, basis(family, np.exp(logs)[:, None], x[:, None]), 0.0)
     residual = _residuals(phi, loss, weight)
     at = np.clip(residual.argmin(axis=1), 1, GRID - 2)
@@ -151,8 +151,8 @@ def _residuals(phi: Floats, loss: Floats, weight: Floats) -> Floats:
         alone = products / squares
     whole = around + total * mean**2
     sunk = mean - slope * mean_phi < 0
-    out = np.where(sunk, whole - alone * products, around - slope * joint)
-    return np.where(slope > 0, out, around)
+    out = cast(Floats, np.where(sunk, whole - alone * products, around - slope * joint))
+    return cast(Floats, np.where(slope > 0, out, around))
 
 
 def polished(

@@ -33,11 +33,11 @@ class SpeedLaw:
     def seconds(self, gpus: Any) -> Floats:
         """Seconds of an iteration."""
         g = np.asarray(gpus, dtype=np.float64)
-        return cast(Floats, self.fixed + self.parallel / g + self.doubling * np.log2(g))
+        return self.fixed + self.parallel / g + self.doubling * np.log2(g)
 
     def throughput_per_s(self, gpus: Any) -> Floats:
         """Iterations a second."""
-        return cast(Floats, 1.0 / self.seconds(gpus))
+        return 1.0 / self.seconds(gpus)
 
 
 def fit_speed(gpus: Any, seconds: Any) -> SpeedLaw:

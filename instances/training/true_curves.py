@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import cast
 
 import numpy as np
 
@@ -114,8 +113,9 @@ class TrueCurves:
         rows = np.flatnonzero(jobs.stop_on_metric & (self.family != NO_CURVE))
         out = work.copy()
         target = as_loss(jobs.metric_target[rows], jobs.metric_rises[rows])
-        curve = (column[rows] for column in (self.family, self.a, self.b, self.c))
-        out[rows] = np.minimum(first_iteration_to(*curve, target), jobs.iteration_cap[rows])
+        one = self.take(rows)
+        stop = first_iteration_to(one.family, one.a, one.b, one.c, target)
+        out[rows] = np.minimum(stop, jobs.iteration_cap[rows])
         if not np.isfinite(out[rows]).all():
             row = int(rows[np.flatnonzero(~np.isfinite(out[rows]))[0]])
             raise InstanceError(
@@ -142,4 +142,4 @@ class TrueCurves:
         loss = loss_at(self.family[rows], self.a[rows], self.b[rows], self.c[rows], iteration)
         noise = 1.0 + self.noise * normals(seed, PURPOSE, keys, iteration)
         loss = loss * np.maximum(noise, LEAST_FACTOR)
-        return cast(Floats, as_loss(loss, jobs.metric_rises[rows]))
+        return as_loss(loss, jobs.metric_rises[rows])
