@@ -213,7 +213,7 @@ class Desk:
     # ------------------------------------------------------------------ what they are promised
 
     def settle(
-        self, standing: Standing, held: Pinned, solver: Solver, budget: Budget, most: int
+        self, standing: Standing, held: Pinned, solver: Solver, budget: Budget, most: int | None
     ) -> Settled:
         """Bring promises up to date and answer the newcomers in order of arrival.
 
@@ -226,7 +226,7 @@ class Desk:
         solver, budget
             How the exact model is asked.
         most
-            How often it may be asked.
+            How often it may be asked; None: as often as there is a question.
         """
         notes = list[str]()
         jobs, before = self.round_.jobs, dict(standing.leases)
@@ -434,8 +434,10 @@ class Desk:
         return LeaseJobs.soft(self.charged[rows, kind], need, options)
 
     def fills(self, settled: Settled) -> Ints:
-        """GPUs of each type that no planned lease needs, shape (k,)."""
+        """GPUs of each type that no planned lease needs, for jobs that may not stop, shape (k,)."""
         out = self.round_.capacity.copy()
+        if self.round_.jobs.preemptible.all():
+            return out
         for kind, pool in settled.pools.items():
             used = np.zeros(pool.capacity.size, dtype=np.int64)
             for row, own in settled.standing.leases.items():

@@ -121,8 +121,7 @@ class _Question:
 
     def settled(self, standing: Standing) -> Settled:
         """Answer everybody who is new in a standing, and change it."""
-        most = self.desk.rules.most_asked
-        return self.desk.settle(standing.copy(), self.held, self.solver, self.budget, most)
+        return self.desk.settle(standing.copy(), self.held, self.solver, self.budget, None)
 
     def at_its_turn(self, standing: Standing) -> Standing:
         """Leave out the newcomers that come after the job."""
@@ -186,6 +185,6 @@ def _rejected(desk: Desk, row: int, settled: Settled) -> Offer:
         counter_offer_s=None if offered < 0 else offered,
         extra_gpus=None if extra is None else extra[0],
         extra_type=NOTHING if extra is None else extra[1],
-        decided=not any("not proved" in note for note in notes),
+        decided=not settled.undecided,
         note=notes[-1] if notes else "",
     )  # fmt: skip

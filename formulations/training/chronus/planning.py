@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -24,10 +25,10 @@ from apportion.solver import Budget, Solver
 
 Mode = Literal["adaptive", "minimise", "maximise", "none"]
 
-MOST_PLANNED = 20_000
-"""Variables of the class model up to which everything is planned anew; beyond, the cached plan
-stays and only its first lease is worked on: who is accepted stays in any case, so that with hard
-deadlines nothing else could be gained."""
+MOST_PLANNED = 3_000
+"""Variables of the class model up to which the exact model is asked: such models take tens of
+milliseconds. Beyond, the cached plan stays, and single leases are moved into or out of the first
+one: who is accepted stays in any case, so that with hard deadlines nothing else could be gained."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,14 +131,17 @@ def _shifted(
     keep = np.ones(len(jobs), dtype=np.bool_)
     classes = lease_classes(jobs, capacity, keep)
     leases = np.zeros((classes.column_count, capacity.size), dtype=np.int64)
-    row, time = np.nonzero(cached)
-    np.add.at(leases, (classes.groups.of_row[row], time), 1)
-    found = shift_first_lease(classes, Realised(classes.count, leases), sigma, solver, budget)
+    row, lease_of = np.nonzero(cached)
+    np.add.at(leases, (classes.groups.of_row[row], lease_of), 1)
+    small = model_size(classes) <= MOST_PLANNED
+    time = budget if small else Budget(-math.inf)
+    found = shift_first_lease(classes, Realised(classes.count, leases), sigma, solver, time)
     _, offsets, lease = spread(classes, found.plan.y, found.plan.leases)
     out = np.zeros_like(cached)
     out[np.repeat(np.arange(len(jobs)), np.diff(offsets)), lease] = True
     stage = replace(found.stage, answered=True)
-    return Planned(out, value, value, found.gpus == found.bound, (stage,), found.time_limited)
+    limited = found.time_limited and small
+    return Planned(out, value, value, found.gpus == found.bound, (stage,), limited)
 
 
 def _as_plan(jobs: LeaseJobs, leases: Bools) -> LeasePlan:

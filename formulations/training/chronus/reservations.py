@@ -15,6 +15,18 @@ COUNTER_CELLS = 20_000
 lease is one exact question, and a full cluster refuses thousands of jobs a day."""
 
 
+MOST_MODELLED = 3_000
+"""Variables of the exact model, class by class, up to which it is asked: such models take tens of
+milliseconds; those of a full cluster and a week of leases take seconds each."""
+
+MOST_WALKED = 1_000
+"""Leases walked to lay everybody anew in one decision, over all questions: each costs a third of a
+millisecond with a thousand different jobs, so that a decision stays below half a second."""
+
+
+_NO_TIME_S = 1e-9
+
+
 @dataclass
 class Asking:
     """How the exact model is asked, and how often it has been.
@@ -25,17 +37,29 @@ class Asking:
         With what, and until when.
     most
         Questions beyond the quick tests that may be asked; what is not settled then is undecided.
+        None: as many as there are, however large.
     """
 
     solver: Solver
     budget: Budget
-    most: int
+    most: int | None
     asked: int = 0
+    walked: int = 0
     undecided: int = 0
 
-    def seconds(self) -> float:
-        """Wall time that one question may take."""
-        return max(self.budget.left_s(), 1e-6)
+    def closed(self, length: int) -> bool:
+        """Whether no further question over so many leases may be asked."""
+        if self.budget.expired():
+            return True
+        if self.most is None:
+            return False
+        return self.asked >= self.most or self.walked + length > MOST_WALKED > length
+
+    def seconds(self, size: int) -> float:
+        """Wall time for one exact model; without time jobs are laid anew and it is left out."""
+        if self.most is not None and size > MOST_MODELLED:
+            return _NO_TIME_S
+        return max(self.budget.left_s(), _NO_TIME_S)
 
 
 class Admitting(Admission):
@@ -54,15 +78,21 @@ class Admitting(Admission):
         return made
 
     def _asked(self, gang: int, need: int, due: int, capacity: Ints) -> Feasibility:
-        asking = self.asking
-        if asking.asked >= asking.most or asking.budget.expired():
+        asking, length = self.asking, self.capacity.size
+        if asking.closed(length):
             asking.undecided += 1
             return Feasibility(None, "undecided")
         asking.asked += 1
-        self.model_s = asking.seconds()
+        asking.walked += length
+        self.model_s = asking.seconds(self._size())
         found = super()._asked(gang, need, due, capacity)
         asking.undecided += found.feasible is None
         return found
+
+    def _size(self) -> int:
+        """Variables of the exact model: leases before the due of each class of equal jobs."""
+        gang, need, due = self.jobs
+        return int(np.unique(np.stack((gang, need, due)), axis=1)[2].sum())
 
 
 @dataclass(frozen=True, eq=False)
