@@ -203,7 +203,7 @@ def main() -> None:
             "# Estimates of training time: do the quantiles cover what they say?", "",
             f"{asked.curves} curves a row, {POINTS} points each, {100 * NOISE:g} % noise.",
             "*0.8 covers*: part of the curves whose 0.8 quantile is not below the iterations",
-            "needed; *median error*: of the fitted curve itself, relative. Its standard error is",
+            "needed; *median error*: of the fitted curve itself, relative. The standard error of 0.8 is",
             f"{np.sqrt(0.16 / asked.curves):.3f}. Smoothing other than *outliers only* is shown to",
             "say what it does; it is not what the estimator does.", "", table(head, rows), "",
             "`python benchmarks/estimator.py --out results/reference`", "",
