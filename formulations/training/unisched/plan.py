@@ -72,7 +72,7 @@ class Plan:
         for row in np.flatnonzero(self.configuration >= 0).tolist():
             end = horizon - int(np.argmax(self.leases[row, ::-1]))
             cut = slice(int(slo.due_offsets[row]), int(slo.due_offsets[row + 1]))
-            deadline[row] = cut.start + int(np.searchsorted(slo.due[cut], end))
+            deadline[row] = cut.start + int(np.count_nonzero(slo.due[cut] < end))
         return replace(self, deadline=deadline)
 
 
@@ -86,7 +86,7 @@ def plan_faults(slo: SloJobs, best_effort: BestEffort, capacity: Ints, plan: Pla
     if ((plan.deadline >= 0) != (plan.configuration >= 0)).any():
         found.append("a job in the plan has no deadline")
         return found
-    if (slo.job_of_configuration[cut] != rows).any():
+    if not np.array_equal(slo.job_of_configuration[cut], rows):
         found.append("a job has another's configuration")
     if (plan.leases[rows].sum(axis=1) != slo.need[cut]).any():
         found.append("a job has not the leases it needs")
