@@ -15,6 +15,7 @@ from apportion.instances.training.frames import from_frame, to_frame
 from apportion.instances.training.gavel import read_gavel
 from apportion.instances.training.generate import Generator, generate_jobs
 from apportion.instances.training.jobs import Jobs
+from apportion.instances.training.metric_stops import MetricStops
 from apportion.instances.training.philly import read_philly
 from apportion.instances.training.round import TrainingRound, never_fits
 from apportion.instances.training.round_json import (
@@ -32,6 +33,7 @@ from apportion.instances.training.scenario_toml import (
 )
 from apportion.instances.training.shares import Shares
 from apportion.instances.training.tenants import Tenants
+from apportion.instances.training.true_curves import TrueCurves
 
 __all__ = [
     "Allocation",
@@ -41,12 +43,14 @@ __all__ = [
     "Failure",
     "Generator",
     "Jobs",
+    "MetricStops",
     "Outcome",
     "Placement",
     "Scenario",
     "Shares",
     "Tenants",
     "TrainingRound",
+    "TrueCurves",
     "allocation_from_dict",
     "allocation_to_dict",
     "bundled_names",
