@@ -12,7 +12,7 @@ import pytest
 from apportion.deciding import BoundPolicy
 from apportion.executor.training import check, run
 from apportion.formulations.training.peers.tetrisched import TetriSched
-from apportion.formulations.training.peers.tetrisched_plan import earliest
+from apportion.formulations.training.peers.tetrisched_plan import Runs, Starts, earliest, shifted
 from apportion.instances import InstanceError
 from apportion.instances.training import (
     Cluster,
@@ -272,6 +272,21 @@ def test_the_first_gap_that_is_long_enough() -> None:
             at for at in range(min(last + 1, free.size)) if (padded[at : at + need] >= gang).all()
         ]
         assert earliest(free, gang, need, last) == (good[0] if good else -1)
+
+
+@pytest.mark.quick
+def test_starts_move_forward_where_room_is_left() -> None:
+    """Two GPUs: B, planned for lease 2, moves to 0 beside A; C of two GPUs then to 2 from 4."""
+    runs = Runs(
+        np.array([1, 1, 2]),
+        np.array([[2], [2], [1]]),
+        np.array([[[5]], [[5]], [[5]]]),
+        np.ones((3, 1)),
+    )
+    starts = Starts(np.zeros(3, dtype=np.int64), np.array([0, 2, 4]))
+    left = np.array([[1, 1, 1, 1, 0, 2]])
+    assert shifted(runs, starts, left).lease.tolist() == [0, 0, 2]
+    assert left.tolist() == [[1, 1, 1, 1, 0, 2]]
 
 
 # ---------------------------------------------------------------- runs

@@ -68,9 +68,9 @@ def waiting(round_: TrainingRound, choices: Choices, due_s: Floats) -> Waiting:
     least = np.full(n, np.inf)
     np.minimum.at(least, job, takes_s * gpus)
     near = takes_s * gpus <= least[job] * (1.0 + ROUNDING)
-    job, gpus, takes_s, allowance = job[near], gpus[near], takes_s[near], allowance[near]
-    # of equal counts on several types the fastest is written last
-    order = np.lexsort((-takes_s, -gpus))
+    job, gpus, allowance = job[near], gpus[near], allowance[near]
+    # the fewest GPUs are written last; of one count the same time is left on every type
+    order = np.argsort(-gpus, kind="stable")
     out = Waiting(jobs.gang.copy(), np.full(n, np.inf))
     out.gpus[job[order]] = gpus[order]
     out.allowance_gpu_s[job[order]] = allowance[order]

@@ -76,7 +76,7 @@ class ElasticFlow:
     )
 
     slots: int = 288
-    searches: int = 2000
+    searches: int = 1500
     scale_up: bool = True
 
     def __post_init__(self) -> None:

@@ -89,7 +89,7 @@ def levels_of(choices: Choices, gang: Ints, rows: Ints, slot_s: float) -> list[l
         (end - start)[order].tolist(), strict=True,
     ):  # fmt: skip
         high = low + count + 1
-        out[who].append(Levels(one, with_zero[low:high], zero_rate[low:high]))
+        out[int(who)].append(Levels(one, with_zero[low:high], zero_rate[low:high]))
     return out
 
 
