@@ -81,7 +81,8 @@ def batch_placement(gang: Ints, speed: Floats, free: Ints) -> list[Hosts]:
     spread, most = worth.max(axis=1) - worth.min(axis=1), worth.max(axis=1)
     best, best_worth = list[Hosts](), -np.inf
     for key in (-spread, -gang, gang, -most):
-        left, hosts = free.copy(), [()] * gang.size
+        left = free.copy()
+        hosts: list[Hosts] = [()] * gang.size
         for job in np.argsort(key, kind="stable").tolist():
             hosts[job] = _greedy(int(gang[job]), left)
         if (total := reward(gang, speed, hosts)) > best_worth:

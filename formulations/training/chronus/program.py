@@ -148,7 +148,8 @@ class ChronusProgram:
         short = eligible & (desk.remaining_s + start_s[:, None] <= left_s)
         short &= (desk.remaining_s > 0) & ~desk.overdue[:, None]
         moving = jobs.running & (not self.clock.boundary)
-        same = np.arange(eligible.shape[1])[None, :] == jobs.previous_type[:, None]
+        kinds: Ints = np.arange(eligible.shape[1], dtype=np.int64)
+        same: Bools = kinds[None, :] == jobs.previous_type[:, None]
         short &= ~moving[:, None] | same
         return Waiting(
             gang=jobs.gang,
@@ -223,27 +224,28 @@ class ChronusProgram:
         if not self.publish and not old.job.size:
             return None
         stay = np.flatnonzero(foreign(self.round_) & (old.end_s > self.clock.now_s))
-        job, start, end, gpus, kind = [], [], [], [], []
-        for row in sorted(standing.leases) if self.publish else ():
+        own = self._reserved_later(standing) if self.publish else ()
+        row, first, last = np.array(own, dtype=np.int64).reshape(-1, 3).T
+        return Commitments.of(
+            np.concatenate((old.job[stay], row)),
+            np.concatenate((old.start_s[stay], first * self.clock.lease_s)),
+            np.concatenate((old.end_s[stay], (last + 1) * self.clock.lease_s)),
+            np.concatenate((old.gpus[stay], self.round_.jobs.gang[row])),
+            np.concatenate((old.gpu_type[stay], standing.kind[row])),
+            np.concatenate((old.kind[stay].astype(np.str_), np.full(row.size, KIND))),
+        )
+
+    def _reserved_later(self, standing: Standing) -> list[tuple[int, int, int]]:
+        """Row, first and last lease of every stretch that begins after the next boundary."""
+        out = list[tuple[int, int, int]]()
+        for row in sorted(standing.leases):
             own = standing.leases[row]
             own = own[own > self.clock.current + 1]
-            if not own.size:
-                continue
-            cuts = np.flatnonzero(np.diff(own) > 1) + 1
-            begins, ends = own[np.r_[0, cuts]], own[np.r_[cuts - 1, own.size - 1]] + 1
-            job += [row] * begins.size
-            start += (begins * self.clock.lease_s).tolist()
-            end += (ends * self.clock.lease_s).tolist()
-            gpus += [int(self.round_.jobs.gang[row])] * begins.size
-            kind += [int(standing.kind[row])] * begins.size
-        return Commitments.of(
-            np.concatenate((old.job[stay], np.array(job, dtype=np.int64))),
-            np.concatenate((old.start_s[stay], np.array(start))),
-            np.concatenate((old.end_s[stay], np.array(end))),
-            np.concatenate((old.gpus[stay], np.array(gpus, dtype=np.int64))),
-            np.concatenate((old.gpu_type[stay], np.array(kind, dtype=np.int64))),
-            np.concatenate((old.kind[stay].astype(np.str_), np.full(len(job), KIND))),
-        )
+            if own.size:
+                cuts = np.flatnonzero(np.diff(own) > 1)
+                begins, ends = own[np.r_[0, cuts + 1]], own[np.r_[cuts, own.size - 1]]
+                out += zip([row] * begins.size, begins.tolist(), ends.tolist(), strict=True)
+        return out
 
     def _columns(self, standing: Standing) -> dict[str, Any]:
         count = np.zeros(len(self.round_.jobs), dtype=np.int64)

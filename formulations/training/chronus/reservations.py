@@ -184,7 +184,7 @@ class Pool:
             asking, capacity, gang[stay], have[stay], due[stay], leases[stay]
         )
         out = cls(
-            capacity, wanted, admission, dict(enumerate(rows[stay].tolist())),
+            capacity, wanted, admission, {at: int(row) for at, row in enumerate(rows[stay])},
             [int(rows[at]) for at in np.flatnonzero(~stay).tolist() if at not in anew],
         )  # fmt: skip
         for at in sorted(anew):

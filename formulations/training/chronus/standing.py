@@ -67,8 +67,10 @@ class Standing:
 
     def copy(self) -> Standing:
         """Copy, so that the answer without a solver and the one with it begin alike."""
-        columns = (self.state, self.kind, self.due, self.counter_offer_s)
-        return Standing(*(column.copy() for column in columns), dict(self.leases), self.rejected)
+        return Standing(
+            self.state.copy(), self.kind.copy(), self.due.copy(), self.counter_offer_s.copy(),
+            dict(self.leases), self.rejected,
+        )  # fmt: skip
 
 
 def recall(round_: TrainingRound, memory: Any, lease_s: float) -> Standing:
