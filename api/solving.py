@@ -21,7 +21,7 @@ from apportion.instances.training.round_json import read_round
 from apportion.promises import given_up, without_broken_promises
 from apportion.registry import make_policy, told_parameters
 from apportion.side_rules import SideRules
-from apportion.solver import Budget, ModelError
+from apportion.solver import Budget, ModelError, noting_skipped
 from apportion.watching import WatchedSolver
 
 
@@ -97,7 +97,9 @@ def solve(
     chosen = make_policy(policy, parameters)
     solver = solver_of(gap, backend, seed)
     known, note = remembered(chosen, memory, previous, outcome, asked)
-    decided = decide_safely(chosen, asked, known, solver, budget, side_rules)
+    with noting_skipped() as passed_over:
+        decided = decide_safely(chosen, asked, known, solver, budget, side_rules)
+    solver.missing.extend(one for one in passed_over if one not in solver.missing)
     decision = given_up(decided.decision, broken)
     if note:
         decision = replace(decision, notes=(*decision.notes, note))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -42,3 +43,22 @@ def test_a_back_end_that_is_missing_is_named(monkeypatch, command, tmp_path):
 
 def test_nothing_is_skipped_where_all_are_there():
     assert ap.solve(three(), "fft").skipped == ()
+
+
+@pytest.mark.parametrize(
+    ("policy", "parameters"),
+    [
+        ("oef-noncooperative", {}),
+        ("oef-cooperative", {}),
+        ("gavel-las", {"levels": "lexicographic"}),
+    ],
+)
+def test_drivers_go_on_without_highs_and_say_so(monkeypatch, policy, parameters):
+    expected = ap.solve(three(), policy, parameters=parameters)
+    assert expected.status == "OPTIMAL"
+    assert expected.skipped == ()
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    answer = ap.solve(three(), policy, parameters=parameters)
+    assert answer.status == "OPTIMAL"
+    assert answer.objective == pytest.approx(expected.objective, rel=1e-6)
+    assert any(one.startswith("highs") for one in answer.skipped), answer.skipped
