@@ -14,7 +14,7 @@ from apportion.formulations.training.unisched.latest_fit import with_best_effort
 from apportion.formulations.training.unisched.model import Selector, bucket_edges, floor_of
 from apportion.formulations.training.unisched.plan import NONE, SAME, Plan, better, plan_faults
 from apportion.instances import Stage
-from apportion.instances.columns import Bools, Ints
+from apportion.instances.columns import Bools, Floats, Ints
 from apportion.solver import Budget, Solution, Solver, Status
 from apportion.solver.tolerances import PROOF
 
@@ -158,8 +158,10 @@ class _Search:
         return float((self.slo.top_value[kept] + SAME).sum())
 
     def _pass_value(self) -> None:
-        if not self.selector.pairs[0].size:
-            self.bounds[0] = 0.0
+        # no plan earns more than every job's best deadline that it could meet alone
+        most = float(self._alone().sum())
+        if self._proves(self.best.value(self.slo), most):
+            self.bounds[0] = most
             return
         if self._rigid():
             self._by_lease_classes()
@@ -178,6 +180,8 @@ class _Search:
         """Raise the reward, with the value as a row."""
         if self._out_of_time():
             return
+        if self._without_slo() or self._out_of_time():
+            return
         started, value = time.perf_counter(), self.best.value(self.slo)
         model = self.selector.model(
             goal="reward", must=self.must, floor=floor_of(value), lease_cost=self.lease_cost
@@ -189,6 +193,56 @@ class _Search:
         if answer.point is not None:
             self._take(self._laid(answer))
         self._told("reward", started, answer)
+
+    def _without_slo(self) -> bool:
+        """Give lease 0 to best effort alone: a bound, and often a plan that reaches it.
+
+        Returns
+        -------
+        Whether the reward is proved so.
+        """
+        started, nobody = time.perf_counter(), SloJobs.rigid([], [], [])
+        alone = Selector(nobody, self.best_effort, self.capacity[:, :1], np.array([0, 1]))
+        bound = 0.0
+        if self.best_effort.reward.size:
+            model = alone.model(goal="reward", must=nobody.must)
+            start = np.zeros(model.column_count)
+            answer = self.solver.solve(model, budget=self.budget, warm_start=start)
+            self.time_limited |= answer.time_limited
+            if not answer.bounds or answer.bounds[0] is None:
+                return False
+            bound = answer.bounds[0]
+            if answer.point is not None:
+                plan = replace(self.best, chosen=alone.read(answer.point)[3])
+                if not plan_faults(self.slo, self.best_effort, self.capacity, plan):
+                    self._take(plan)
+        bound -= self._least_lease_cost()
+        if not self._proves(self._worth(self.best)[1], bound):
+            return False
+        self.bounds[1] = bound
+        self._told("reward", started, None, bound=bound)
+        return True
+
+    def _proves(self, value: float, bound: float) -> bool:
+        return gap_of(value, bound) <= max(self.solver.gap, SAME)
+
+    def _alone(self) -> Floats:
+        """Most that each job could earn alone, shape (n,)."""
+        out = np.zeros(len(self.slo))
+        np.maximum.at(out, self.selector.job_of_pair, self.slo.value[self.selector.pairs[1]])
+        return out
+
+    def _least_lease_cost(self) -> float:
+        """Least cost of GPU-leases that jobs have in every plan of this value."""
+        if self.best.value(self.slo) < float(self._alone().sum()) - SAME:
+            return 0.0
+        configuration, deadline = self.selector.pairs
+        job, slo = self.selector.job_of_pair, self.slo
+        # what earns nothing need not be in a plan of the most value
+        best = (slo.value[deadline] >= self._alone()[job]) & (slo.value[deadline] > 0.0)
+        least = np.full(len(slo), np.inf)
+        np.minimum.at(least, job[best], (slo.gpus * slo.need)[configuration[best]])
+        return self.lease_cost * float(least[np.isfinite(least)].sum())
 
     def _rigid(self) -> bool:
         """Whether each job has one configuration, all on one type, so that counts suffice."""
