@@ -4,13 +4,15 @@ Usage: ``python benchmarks/solver_paths.py [--only abcd] [--short] [--cap 60] [-
 
 a  contended max-min LP, 6 types, jobs all different: ours is ``solve_max_min``
 b  choice of one of 20 configurations, MILP to gap 1e-6: ours is ``solve_choice``
-c  leases, one binary per job and lease, MILP to gap 1e-3: ours is ``Solver("auto")``
+c  leases with deadlines, MILP to gap 1e-3, one binary per job and lease on their side: ours is
+   ``plan_leases``, and in a row of its own the same MILP by ``Solver("auto")``
 d  20 rounds of (a), 5 % of the jobs new in each: ours starts from the prices of the round before
 
 CPU seconds of this process and its children, building included on all sides, imports excluded;
 the median of three runs, one run where it takes more than ``ONCE_FROM_S``. A path that is stopped
 by the cap, in seconds of the clock, is shown as ``>`` with the CPU seconds that it used. Instances
-are drawn with fixed seeds; the laws are in ``max_min_jobs``, ``configurations`` and ``leases``.
+are drawn from ``--seed``; the laws are in ``max_min_jobs``, ``configurations`` and ``leases``. The
+settings of our drivers were chosen on seeds 0 to 2, the table is of another one.
 Every optimum is checked against ours: LPs to 1e-6, MILPs within the gap. CLARABEL solves no MILPs,
 so that cvxpy uses HiGHS in (b) and (c). ``--out`` writes ``solver_paths.md``.
 """
@@ -33,6 +35,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import coo_matrix, csr_matrix, hstack, vstack
 
+from apportion.formulations.training.leases import LeaseJobs, plan_leases
 from apportion.solver import (
     Budget,
     Choice,
@@ -101,7 +104,7 @@ class WrongError(Exception):
     """A path whose answer is not the optimum."""
 
 
-def max_min_jobs(jobs: int, seed: int = 0) -> Columns:
+def max_min_jobs(jobs: int, seed: int) -> Columns:
     """Draw jobs that are all different; levels are in parts of an equal share, over weights."""
     rng = np.random.default_rng([seed, jobs])
     speed = np.linspace(1.0, 4.0, TYPES.size) ** rng.uniform(0.2, 1.3, (jobs, 1))
@@ -113,12 +116,12 @@ def max_min_jobs(jobs: int, seed: int = 0) -> Columns:
     return {"speed": speed, "gang": gang, "capacity": capacity, "scale": scale}
 
 
-def changing_rounds(jobs: int, rounds: int) -> list[Columns]:
+def changing_rounds(jobs: int, rounds: int, seed: int) -> list[Columns]:
     """Draw rounds in each of which one job in twenty is another one; capacities stay."""
-    rng = np.random.default_rng(jobs)
-    all_rounds = [max_min_jobs(jobs)]
+    rng = np.random.default_rng([3, seed, jobs])
+    all_rounds = [max_min_jobs(jobs, seed)]
     for number in range(1, rounds):
-        last, fresh = all_rounds[-1], max_min_jobs(jobs, number)
+        last, fresh = all_rounds[-1], max_min_jobs(jobs, 1000 + seed * rounds + number)
         new = rng.random(jobs) < CHANGED
         mixed = {key: last[key].copy() for key in ("speed", "gang", "scale")}
         for key, column in mixed.items():
@@ -127,9 +130,9 @@ def changing_rounds(jobs: int, rounds: int) -> list[Columns]:
     return all_rounds
 
 
-def configurations(jobs: int) -> Columns:
+def configurations(jobs: int, seed: int) -> Columns:
     """Draw jobs that take one of 20 configurations, or none; whole-number values."""
-    rng = np.random.default_rng([1, jobs])
+    rng = np.random.default_rng([1, seed, jobs])
     kind, size = np.divmod(np.arange(20), 4)
     amount = 2.0**size
     fast = rng.uniform(0.5, 2.0, (jobs, 5)) * np.array([1.0, 1.3, 1.7, 2.2, 3.0])
@@ -138,9 +141,9 @@ def configurations(jobs: int) -> Columns:
     return {"value": value, "kind": kind, "amount": amount, "capacity": np.full(5, jobs // 4 + 1.0)}
 
 
-def leases(jobs: int, count: int) -> Columns:
+def leases(jobs: int, count: int, seed: int) -> Columns:
     """Draw jobs that need some leases before a deadline, or none; overload 1.4."""
-    rng = np.random.default_rng([2, jobs])
+    rng = np.random.default_rng([2, seed, jobs])
     gang = rng.choice([1.0, 2.0, 4.0, 8.0], jobs, p=[0.5, 0.25, 0.15, 0.1])
     need = rng.integers(1, count // 4 + 1, jobs)
     deadline = np.minimum(count, need + rng.integers(0, count, jobs))
@@ -331,6 +334,15 @@ def choice_by_us(data: Columns, gap: float) -> float:
 
 
 def leases_by_us(data: Columns, gap: float, cap_s: float) -> float:
+    """Forced work, and leases laid from it."""
+    jobs = LeaseJobs.hard(data["gang"], data["need"], data["deadline"], data["value"])
+    plan = plan_leases(jobs, data["capacity"], solver=Solver(gap=gap), budget=Budget.of(cap_s))
+    if plan.status != Status.OPTIMAL.name:
+        raise StoppedError
+    return float(plan.value)
+
+
+def lease_milp_by_us(data: Columns, gap: float, cap_s: float) -> float:
     """The lease MILP by blocks, and whatever ``auto`` means for it."""
     jobs, count = data["gang"].size, data["capacity"].size
     job, lease = lease_entries(data)
@@ -430,24 +442,25 @@ class Case:
         )
 
 
-def cases(only: str, short: bool, cap_s: float) -> list[Case]:
+def cases(only: str, short: bool, cap_s: float, seed: int) -> list[Case]:
     """Draw all instances, before anything is measured."""
     found = list[Case]()
     if "a" in only:
         for jobs in (256, 1024) if short else (1024, 4096, 16384):
-            data = max_min_jobs(jobs)
+            data = max_min_jobs(jobs, seed)
             found.append(
                 _max_min_case(f"a {jobs} x 6", [data], 5.0 if jobs == 16384 else 1.0, cap_s)
             )
     if "b" in only:
         for jobs in (50, 200) if short else (200, 1000, 5000):
-            found.append(_choice_case(jobs, cap_s))
+            found.append(_choice_case(jobs, cap_s, seed))
     if "c" in only:
         for jobs, count in ((30, 8), (50, 12)) if short else ((200, 24), (800, 48)):
-            found.append(_lease_case(jobs, count, cap_s))
+            found.append(_lease_case(jobs, count, cap_s, seed))
+        found.append(_lease_case(*((30, 8) if short else (200, 24)), cap_s, seed, as_milp=True))
     if "d" in only:
         jobs, rounds = (700, 3) if short else (4096, ROUNDS)
-        data = changing_rounds(jobs, rounds)
+        data = changing_rounds(jobs, rounds, seed)
         found.append(_max_min_case(f"d {rounds} rounds of {jobs} x 6", data, 5.0, cap_s))
     return found
 
@@ -489,16 +502,18 @@ def _milps(build: Callable[[], Milp], cap_s: float) -> dict[str, Callable[[], fl
     }
 
 
-def _choice_case(jobs: int, cap_s: float) -> Case:
-    data, gap = configurations(jobs), 1e-6
+def _choice_case(jobs: int, cap_s: float, seed: int) -> Case:
+    data, gap = configurations(jobs, seed), 1e-6
     theirs = _milps(lambda: choice_milp(data, gap), cap_s)
     return Case(f"b {jobs} x 20", 1.0, lambda: choice_by_us(data, gap), theirs, 2 * gap)
 
 
-def _lease_case(jobs: int, count: int, cap_s: float) -> Case:
-    data, gap = leases(jobs, count), 1e-3
+def _lease_case(jobs: int, count: int, cap_s: float, seed: int, *, as_milp: bool = False) -> Case:
+    data, gap = leases(jobs, count, seed), 1e-3
+    ours = lease_milp_by_us if as_milp else leases_by_us
     theirs = _milps(lambda: lease_milp(data, gap), cap_s)
-    return Case(f"c {jobs} x {count}", 1.0, lambda: leases_by_us(data, gap, cap_s), theirs, 2 * gap)
+    name = f"c {jobs} x {count}" + (", the same MILP" if as_milp else "")
+    return Case(name, 1.0, lambda: ours(data, gap, cap_s), theirs, 2 * gap)
 
 
 def main() -> None:
@@ -507,12 +522,17 @@ def main() -> None:
     parser.add_argument("--only", default="abcd", help="letters of cases")
     parser.add_argument("--short", action="store_true", help="small instances, to see that it runs")
     parser.add_argument("--cap", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
-    for case in (_max_min_case("", [max_min_jobs(700)], 1.0, 9.0), _choice_case(9, 9.0)):
+    for case in (_max_min_case("", [max_min_jobs(700, 1)], 1.0, 9.0), _choice_case(9, 9.0, 1)):
         case.run()  # imports
-    text, loop, done = "", yardstick(), cases(options.only, options.short, options.cap)
+    text, loop, done = (
+        "",
+        yardstick(),
+        cases(options.only, options.short, options.cap, options.seed),
+    )
     names = ["PuLP", "cvxpy", "scipy", "scipy ipm"]
     for place, case in enumerate(done):
         case.run()
