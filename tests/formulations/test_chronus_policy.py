@@ -467,9 +467,13 @@ def test_order_of_spot_gpus() -> None:
 
 
 def test_jobs_that_may_not_stop_leave_reservations_their_room() -> None:
-    asked = round_of(2, [("A", 2, 1, [(2, 10)]), ("B", 1, 9, [])], preemptible=[True, False])
-    found = decide(replace(EXACT, sigma="minimise"), asked)
-    assert asked.jobs.id[found.allocation.job].tolist() == ["A"]
+    """With leases of an hour nobody runs ahead: the GPUs are free now, and B may not have them."""
+    asked = round_of(2, [("A", 2, 1, [(6, 10)]), ("B", 1, 9, [])], preemptible=[True, False])
+    hours = replace(EXACT, sigma="minimise", lease_s=3600.0)
+    assert reserved(asked, decide(hours, asked)) == {"A": [1]}
+    assert decide(hours, asked).allocation.job.size == 0
+    free = round_of(2, [("A", 2, 1, [(6, 10)]), ("B", 1, 9, [])])
+    assert free.jobs.id[decide(hours, free).allocation.job].tolist() == ["B"]
     alone = round_of(3, [("A", 2, 1, [(2, 10)]), ("B", 1, 9, [])], preemptible=[True, False])
     assert decide(EXACT, alone).allocation.job.size == 2
 
