@@ -37,6 +37,7 @@ class Watched:
         self.slowest: tuple[float, str] = (0.0, "")
         self.boundary_s: list[float] = []
         self.cpu_s: list[float] = []
+        self.unproved = 0
 
     def decide(self, round_: Any, memory: Any) -> Any:
         began = time.process_time()
@@ -56,6 +57,7 @@ class Watched:
             rows = np.flatnonzero(due >= 0)
             codes = round_.jobs.code[rows]
             self.promised.update(zip(codes.tolist(), due[rows].tolist(), strict=True))
+        self.unproved += sum("not proved" in note for note in decision.notes)
         for note in decision.notes:
             kind = " ".join(note.split()[2:7])
             self.notes[kind] = self.notes.get(kind, 0) + 1
@@ -109,6 +111,7 @@ def told(scenario: Scenario, done: Run, watch: Watched, took_s: float) -> None:
     if watch.promised:
         late = [row for row, due in watch.promised.items() if not 0 <= finish[row] <= due + 1e-6]
         print(f"  promised {len(watch.promised)}, broken {len(late)} {late[:5]}")
+        print(f"  rejections that are not proved: {watch.unproved}")
     print(f"  slowest {watch.slowest}")
     for note, count in sorted(watch.notes.items(), key=lambda pair: -pair[1])[:6]:
         print(f"  {count} x {note}")

@@ -388,6 +388,22 @@ def test_other_peoples_reservations_are_kept_and_planned_around() -> None:
     assert found.commitments.kind.tolist() == ["reservation", "chronus"]
 
 
+@pytest.mark.parametrize(
+    ("pinned", "leases"),
+    [
+        ({"preemptible": [False, True]}, []),
+        ({"guaranteed": [True, False], "lease_end_s": [1.5 * LEASE_S, -1.0]}, [2, 3]),
+    ],
+)
+def test_leases_are_planned_on_what_is_not_bound(pinned: dict[str, Any], leases: list[int]) -> None:
+    """A job that may not stop holds its GPU for good, a guaranteed lease until it ends."""
+    asked = round_of(
+        2, [("X", 1, 9, []), ("A", 2, 2, [(4, 10)])], running=[True, False],
+        previous_type=[0, -1], held_gpus=[1, 0], **pinned,
+    )  # fmt: skip
+    assert reserved(asked, decide(EXACT, asked)).get("A", []) == leases
+
+
 def test_newcomers_never_push_accepted_jobs_out() -> None:
     asked = round_of(2, [("A", 2, 2, [(2, 1)])])
     first = decide(EXACT, asked)
