@@ -245,15 +245,60 @@ def test_a_restart_that_costs_more_than_it_gains_is_not_made() -> None:
             config_gpus=[2], config_type=[0], config_throughput_per_s=[1.2],
         ),
     )  # fmt: skip
-    slot_of = {
-        "start_s": 0.0, "id": np.zeros(0, dtype="U1"), "offsets": np.zeros(1, dtype=np.int64),
-        **{key: np.zeros(0, dtype=np.int64)
-           for key in ("gpu_type", "gpus", "runs_type", "runs_gpus", "lease")},
-    }  # fmt: skip
     cheap, dear = UniSched(restart_s=1.0), UniSched(restart_s=30.0)
-    assert runs(round_, decide(round_, slot_of, cheap)) == {"one": 2}
+    assert runs(round_, decide(round_, NO_PLAN, cheap)) == {"one": 2}
     # best effort prefers the least GPU time, and the move would cost progress in this slot
-    assert runs(round_, decide(round_, slot_of, dear)) == {"one": 1}
+    assert runs(round_, decide(round_, NO_PLAN, dear)) == {"one": 1}
+
+
+NO_PLAN = {
+    "start_s": 0.0, "id": np.zeros(0, dtype="U1"), "offsets": np.zeros(1, dtype=np.int64),
+    **{key: np.zeros(0, dtype=np.int64)
+       for key in ("gpu_type", "gpus", "runs_type", "runs_gpus", "lease")},
+}  # fmt: skip
+"""A memory without jobs, so that a round at 0 s is a slot."""
+
+
+def test_in_a_slot_too_the_steeper_job_grows() -> None:
+    round_ = TrainingRound(
+        cluster=Cluster.uniform({"only": 3}),
+        jobs=Jobs.of(
+            id=["flat", "steep"], gang=[1, 1], work=[9e3, 9e3], throughput_per_s=[[1.0], [1.0]],
+            min_gpus=[1, 1], max_gpus=[2, 2], config_offsets=[0, 1, 2], config_gpus=[2, 2],
+            config_type=[0, 0], config_throughput_per_s=[1.2, 1.9],
+        ),
+    )  # fmt: skip
+    assert runs(round_, decide(round_, NO_PLAN)) == {"flat": 1, "steep": 2}
+
+
+def test_planned_jobs_grow_for_a_whole_lease() -> None:
+    """After a restart of 60 s two GPUs lose in a slot (288 s of work for 300), and gain in a lease."""
+    jobs: dict[str, Any] = {
+        "id": ["one"], "gang": [1], "work": [2400.0], "throughput_per_s": [[1.0]],
+        "min_gpus": [1], "max_gpus": [2], "config_offsets": [0, 1], "config_gpus": [2],
+        "config_type": [0], "config_throughput_per_s": [1.2], "running": [True],
+        "previous_type": [0], **dated([(3 * LEASE, 1.0)]),
+    }  # fmt: skip
+    policy = UniSched(restart_s=30.0)
+    cluster = Cluster.uniform({"only": 2})
+    round_ = TrainingRound(cluster=cluster, jobs=Jobs.of(**jobs, held_gpus=[1]))
+    first = decide(round_, policy=policy)
+    assert first.carry["gpus"].tolist() == [1]
+    assert first.carry["runs_gpus"].tolist() == [2]
+    assert runs(round_, first) == {"one": 2}
+    later = TrainingRound(cluster=cluster, now_s=SLOT, jobs=Jobs.of(**jobs, held_gpus=[2]))
+    assert runs(later, decide(later, first.carry, policy)) == {"one": 2}
+
+
+def test_the_old_plan_moves_on() -> None:
+    round_ = golden(3 * LEASE)
+    memory = decide(round_).carry
+    program = FREE.compile(replace(round_, now_s=LEASE), memory, Budget.of(None))
+    row = program.demand.slo_rows.tolist().index(0)
+    leases = np.flatnonzero(program.demand.kept[1][row]).tolist()
+    old = memory["lease"][memory["offsets"][0] : memory["offsets"][1]].tolist()
+    assert leases == [lease - 1 for lease in old if lease > 0]
+    assert 0 in old
 
 
 def test_restarts_that_are_planned_once_promise_too_much() -> None:

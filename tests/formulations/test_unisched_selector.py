@@ -352,6 +352,30 @@ def test_the_least_value_is_given_up() -> None:
     assert found.value == 4.0
 
 
+def test_a_promise_stands_against_more_value() -> None:
+    """One GPU, one lease, both jobs with two configurations: 1 that was accepted stays before 10."""
+    slo = SloJobs(
+        menu_offsets=np.array([0, 2, 4]), gpu_type=np.zeros(4, dtype=np.int64),
+        gpus=np.array([1, 2, 1, 2]), need=np.array([1, 1, 1, 1]), start_cost=np.zeros(4),
+        due_offsets=np.array([0, 1, 2]), due=np.array([1, 1]), value=np.array([1.0, 10.0]),
+        must=np.array([True, False]),
+    )  # fmt: skip
+    found = solved(slo, BestEffort.rigid([], []), [1])
+    assert (found.value, found.value_bound, found.status) == (1.0, 1.0, "OPTIMAL")
+    free = solved(replace(slo, must=np.zeros(2, dtype=np.bool_)), BestEffort.rigid([], []), [1])
+    assert free.value == 10.0
+
+
+def test_an_idle_cluster_needs_no_model_of_leases() -> None:
+    """All jobs fit late: both bounds come from what cannot be passed alone."""
+    slo = SloJobs.rigid([1, 2], [1, 2], [4, 4])
+    found = solved(slo, BestEffort.rigid([2, 1], [3.0, 2.0]), [4, 4, 4, 4])
+    assert found.status == "OPTIMAL"
+    assert [stage.name for stage in found.stages] == ["latest fit", "reward"]
+    assert found.stages[-1].backend is None
+    assert found.reward == pytest.approx(5.0 - LEASE_COST * 5)
+
+
 def test_restarts_are_charged() -> None:
     """Who runs now goes on if that is free; a start in lease 0 costs even if it is the first."""
     nobody = BestEffort.rigid([], [])
