@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from collections.abc import Sequence
@@ -106,6 +107,26 @@ def test_promises_in_force_are_told_and_kept() -> None:
     again = ap.admit(asked, "B", EXACT, memory=memory)
     assert not again.accepted
     assert again.counter_offer_s == 3 * LEASE_S
+
+
+def test_a_promise_that_failed_nodes_have_broken() -> None:
+    asked = ap.TrainingRound(
+        cluster=ap.Cluster.uniform({"slow": 1, "fast": 2}, gpus_per_node=1),
+        jobs=ap.Jobs.of(
+            id=["A", "B"], gang=[1, 1], work=[LEASE_S] * 2, throughput_per_s=[[0.5, 1.0]] * 2,
+            slo=[True, True], deadline_offsets=[0, 1, 2], deadline_s=[LEASE_S] * 2,
+            deadline_value=[1.0, 1.0],
+        ),
+    )  # fmt: skip
+    memory = ap.solve(asked, EXACT).decision.carry
+    assert ap.admit(asked, "B", EXACT, memory=memory).known
+    up = np.array([True, False, True])
+    broken = dataclasses.replace(asked, node_up=up)
+    assert ap.admit(broken, "A", EXACT, memory=memory).known
+    found = ap.admit(broken, "B", EXACT, memory=memory)
+    assert not found.accepted
+    assert (found.extra_gpus, found.extra_type) == (1, "fast")
+    assert any("lost its promise" in note for note in found.notes)
 
 
 def test_nobody_decides_when_somebody_asks() -> None:

@@ -131,8 +131,10 @@ class Desk:
     @cached_property
     def remaining_s(self) -> Floats:
         """Time of the reported work that is left, shape (n, k)."""
-        left = np.maximum(1.0 - self.done, 0.0)[:, None]
-        return np.where(np.isfinite(self.bare_s), self.bare_s, np.inf) * np.maximum(left, 1e-300)
+        left = np.maximum(1.0 - self.done, 0.0)
+        out = np.full(self.bare_s.shape, np.inf)
+        np.multiply(self.bare_s, left[:, None], out=out, where=np.isfinite(self.bare_s))
+        return out
 
     @cached_property
     def executed_s(self) -> Floats:

@@ -174,7 +174,8 @@ def _rejected(desk: Desk, row: int, settled: Settled) -> Offer:
     extra: tuple[int, int] | None = None
     if desk.slo[row] and jobs.preemptible[row]:
         due = desk.dues_of(row)[-1]
-        for kind in desk.kinds_of(row):
+        # of a job that has just lost its promise only its own type was looked at
+        for kind in [kind for kind in desk.kinds_of(row) if kind in settled.pools]:
             pool = settled.pools[kind]
             need = max(1, int(pool.wanted.padded[row]))
             more = pool.admission.extra_gpus(int(pool.wanted.charged[row]), need, due)

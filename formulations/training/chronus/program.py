@@ -146,7 +146,8 @@ class ChronusProgram:
         left_s = self.clock.end_s - self.clock.now_s
         start_s = np.where(jobs.running, 0.0, desk.overhead)
         short = eligible & (desk.remaining_s + start_s[:, None] <= left_s)
-        short &= (desk.remaining_s > 0) & ~desk.overdue[:, None]
+        # what a job beyond its estimate still needs is not known
+        short &= ~desk.overdue[:, None]
         moving = jobs.running & (not self.clock.boundary)
         kinds: Ints = np.arange(eligible.shape[1], dtype=np.int64)
         same: Bools = kinds[None, :] == jobs.previous_type[:, None]
