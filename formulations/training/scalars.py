@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
+from typing import Any, cast
 
 import numpy as np
 
@@ -30,9 +31,10 @@ def flag(given: object, where: str) -> bool:
     InstanceError
         On anything else.
     """
-    if not isinstance(given, bool | np.bool_):
+    plain: object = cast(Any, given).item() if isinstance(given, np.generic) else given
+    if not isinstance(plain, bool):
         raise InstanceError(f"{where} = {given!r}: must be true or false")
-    return bool(given)
+    return plain
 
 
 def text(given: object, where: str) -> str:

@@ -355,13 +355,10 @@ def _wanted(
         [Flag.UNREACHABLE, Flag.CAPPED, Flag.FITTED, Flag.NO_FIT],
         Flag.TOO_FEW_POINTS,
     )
-    value = cast(
-        Floats,
-        np.select(
-            [(flag == Flag.UNREACHABLE) | (flag == Flag.CAPPED), flag == Flag.FITTED],
-            [cap, fitted],
-            usual,
-        ),
+    value: Floats = np.select(
+        [(flag == Flag.UNREACHABLE) | (flag == Flag.CAPPED), flag == Flag.FITTED],
+        [cap, fitted],
+        usual,
     )
     return value, flag.astype(np.int64)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -94,17 +94,17 @@ class Shares:
         InstanceError
             On missing or unknown keys, and on columns that do not fit together.
         """
-        if not isinstance(data, Mapping) or set(data) != set(_KEYS):
+        known = cast("Mapping[str, Any]", data if isinstance(data, Mapping) else {})
+        if set(known) != set(_KEYS):
             raise InstanceError(f"shares: expected keys {', '.join(_KEYS)}, got {shown(data)}")
-        if not isinstance(data["whole_gang"], bool):
+        if not isinstance(known["whole_gang"], bool):
             raise InstanceError(
-                f"shares.whole_gang = {shown(data['whole_gang'])}: must be true or false"
+                f"shares.whole_gang = {shown(known['whole_gang'])}: must be true or false"
             )
-        return cls(**{key: data[key] for key in _KEYS})
+        return cls(**{key: known[key] for key in _KEYS})
 
     def __eq__(self, other: object) -> bool:
-        own = ("user", "weight", "gpus", "of_job")
-        same = isinstance(other, Shares) and equal_columns(self, other, own)
-        return same and self.whole_gang == other.whole_gang
+        own = ("user", "weight", "gpus", "of_job", "whole_gang")
+        return isinstance(other, Shares) and equal_columns(self, other, own)
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]  # columns are compared, not hashed
