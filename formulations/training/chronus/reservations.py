@@ -21,7 +21,8 @@ milliseconds; those of a full cluster and a week of leases take seconds each."""
 
 MOST_WALKED = 1_000
 """Leases walked to lay everybody anew in one decision, over all questions: each costs a third of a
-millisecond with a thousand different jobs, so that a decision stays below half a second."""
+millisecond with a thousand different jobs, so that decisions but for bursts of arrivals
+stay below half a second."""
 
 
 _NO_TIME_S = 1e-9
