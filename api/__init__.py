@@ -10,7 +10,6 @@ from apportion.auditing import audit
 from apportion.comparing import compare
 from apportion.deciding import EngineError
 from apportion.executor.training import check
-from apportion.explaining import Explanation, explain
 from apportion.formulations.training import (
     DRF,
     EDF,
@@ -54,7 +53,8 @@ from apportion.instances.training import (
     to_frame,
     write_round,
 )
-from apportion.pricing import prices
+from apportion.questions.explaining import Explanation, explain
+from apportion.questions.pricing import prices
 from apportion.registry import make_policy, policy_classes
 from apportion.results import audit_run, training_metrics
 from apportion.simulating import simulate

@@ -12,7 +12,7 @@ from apportion.instances.training import Shares, TrainingRound
 from apportion.instances.training.round_json import read_round
 from apportion.registry import make_policy
 from apportion.results import Audit, AuditedUsers, audit_users, users_of_leases, users_of_shares
-from apportion.results.audited import TOLERANCE
+from apportion.results.auditing.audited import TOLERANCE
 from apportion.solving import budget_of, solve, solver_of
 
 

@@ -11,9 +11,9 @@ from apportion.instances import Decision
 from apportion.instances.columns import Floats, Ints
 from apportion.instances.policy import Column
 from apportion.instances.training import Allocation, TrainingRound
-from apportion.model_questions import Valued
+from apportion.questions.model_questions import Valued
 from apportion.solver import Choice, Model, Solution, Status, certify
-from apportion.solver.choice_prices import priced
+from apportion.solver.drivers.choice_prices import priced
 
 SCHEMA = "apportion/round-certificate/1"
 

@@ -22,7 +22,6 @@ from apportion.comparing import compare as compare_runs
 from apportion.demo import demo as run_demo
 from apportion.executor.training import check as check_allocation
 from apportion.exits import DONE, INTERRUPTED, NO, OF_STATUS, told
-from apportion.explaining import explain as explain_round
 from apportion.importing import import_trace
 from apportion.instances import InstanceError
 from apportion.instances.files import (
@@ -54,8 +53,9 @@ from apportion.options import (
 )
 from apportion.options import seeds as read_seeds
 from apportion.policy_list import policies_table, policy_table
-from apportion.pricing import prices as price_gpus
 from apportion.progress import cell_progress, run_progress
+from apportion.questions.explaining import explain as explain_round
+from apportion.questions.pricing import prices as price_gpus
 from apportion.registry import make_policy
 from apportion.results import metrics_table, training_metrics, utilisation_figure
 from apportion.results.table import Table

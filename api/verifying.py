@@ -33,7 +33,7 @@ from apportion.instances.columns import Floats
 from apportion.instances.training import Allocation, Shares, TrainingRound
 from apportion.instances.training.answer_json import allocation_from_dict, allocation_to_dict
 from apportion.instances.training.round_json import read_round, round_to_dict
-from apportion.model_questions import Valued
+from apportion.questions.model_questions import Valued
 from apportion.registry import make_policy
 from apportion.solver import Budget, Choice, Model, ModelError
 from apportion.solver import verify as verify_model

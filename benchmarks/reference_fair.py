@@ -47,8 +47,8 @@ from apportion.instances.training import (
 )
 from apportion.registry import make_policy, policy_from_label
 from apportion.results import training_metrics, users_of_leases, users_of_shares
-from apportion.results.envy import envy
-from apportion.results.evenness import most_efficient
+from apportion.results.auditing.envy import envy
+from apportion.results.auditing.evenness import most_efficient
 from apportion.solver import Solver
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -32,7 +32,7 @@ import numpy as np
 import apportion as ap
 from apportion.executor.training import check
 from apportion.solver import Solver
-from apportion.solver.worker_pool import WORKERS
+from apportion.solver.workers.worker_pool import WORKERS
 
 P99_S, LARGEST_S = 0.25, 1.0
 """What lateness may be at the 99th percentile, and at most."""

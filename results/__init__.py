@@ -1,13 +1,14 @@
 """What came out: metrics of runs, and tables and small figures to read them by."""
 
-from apportion.results.audited import (
+from apportion.results.auditing.audited import (
     AuditedUsers,
     users_of_leases,
     users_of_run,
     users_of_shares,
     utility,
 )
-from apportion.results.audits import PROPERTIES, audit_run, audit_users
+from apportion.results.auditing.audits import PROPERTIES, audit_run, audit_users
+from apportion.results.auditing.findings import Audit, Finding
 from apportion.results.contention import mean_active
 from apportion.results.deadlines import (
     Admission,
@@ -20,7 +21,6 @@ from apportion.results.deadlines import (
 )
 from apportion.results.definitions import Definition
 from apportion.results.figure import sparkline, utilisation_figure
-from apportion.results.findings import Audit, Finding
 from apportion.results.ltgf import TenantFairness, job_ltgf, tenant_fairness, tenant_ltgf
 from apportion.results.per_job import JobOutcomes, job_outcomes, per_job_frame, per_round_frame
 from apportion.results.report import (

@@ -10,7 +10,7 @@ import numpy as np
 from apportion.executor.training.records import Run
 from apportion.instances.columns import Bools, Floats, Ints
 from apportion.instances.training.jobs import NEVER, Jobs
-from apportion.results.evenness import jain
+from apportion.results.auditing.evenness import jain
 from apportion.results.utilisation import sum_by
 
 MISSED = -1

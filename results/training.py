@@ -10,9 +10,9 @@ import numpy as np
 
 from apportion.executor.training.records import Run
 from apportion.instances.columns import Floats
+from apportion.results.auditing.evenness import jain
 from apportion.results.deadlines import deadline_outcomes, tenant_misses
 from apportion.results.definitions import Definition, definitions, metric
-from apportion.results.evenness import jain
 from apportion.results.ltgf import FAIR, recorded_until, tenant_fairness
 from apportion.results.per_job import JobOutcomes, job_outcomes
 from apportion.results.tenant_throughput import tenant_throughput

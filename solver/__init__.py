@@ -6,22 +6,18 @@ A :class:`ModelBuilder` collects a model by array operations; a :class:`Solver` 
 
 import logging
 
-from apportion.solver.aggregate import Classes, identical_rows
-from apportion.solver.blocks import Axis, Block
+from apportion.solver.backends.held_lp import UncertifiedError
+from apportion.solver.backends.registry import BACKENDS, available_backends
 from apportion.solver.budget import Budget
-from apportion.solver.builder import ModelBuilder
-from apportion.solver.certificate import Certificate, Verification, certify, verify
-from apportion.solver.choice import Choice, ChoiceSolution, ChoiceStage
-from apportion.solver.choice_search import solve_choice
-from apportion.solver.conflict import Conflict, find_conflict
-from apportion.solver.elastic import infeasibility_duals
-from apportion.solver.errors import ModelError, NoSolutionError, UnsupportedModelError
-from apportion.solver.held_lp import UncertifiedError
-from apportion.solver.model import Model, Objective
-from apportion.solver.mps import write_mps
-from apportion.solver.neighbourhood_search import fix_and_optimise
-from apportion.solver.neighbourhood_solution import NeighbourhoodSolution, NeighbourhoodStage
-from apportion.solver.neighbourhoods import (
+from apportion.solver.drivers.aggregate import Classes, identical_rows
+from apportion.solver.drivers.choice import Choice, ChoiceSolution, ChoiceStage
+from apportion.solver.drivers.choice_search import solve_choice
+from apportion.solver.drivers.neighbourhood_search import fix_and_optimise
+from apportion.solver.drivers.neighbourhood_solution import (
+    NeighbourhoodSolution,
+    NeighbourhoodStage,
+)
+from apportion.solver.drivers.neighbourhoods import (
     Groups,
     InTurn,
     Neighbourhood,
@@ -29,23 +25,30 @@ from apportion.solver.neighbourhoods import (
     Rins,
     SearchView,
 )
-from apportion.solver.parametric import Level, best_level, with_violation
-from apportion.solver.pulp_bridge import from_pulp, pulp_variables, to_pulp
-from apportion.solver.read_mps import read_mps
-from apportion.solver.recheck import check_point
-from apportion.solver.registry import BACKENDS, available_backends
-from apportion.solver.repair import Change, Repair, cheapest_repair
-from apportion.solver.row_generation import Generated, Rows, generate_rows
-from apportion.solver.row_prices import Prices, prices
-from apportion.solver.rules import Rule
-from apportion.solver.session import RebuildReason, Session, SessionStep
-from apportion.solver.sharing import MaxMin, Sharing, solve_max_min
+from apportion.solver.drivers.parametric import Level, best_level, with_violation
+from apportion.solver.drivers.row_generation import Generated, Rows, generate_rows
+from apportion.solver.drivers.session import RebuildReason, Session, SessionStep
+from apportion.solver.drivers.sharing import MaxMin, Sharing, solve_max_min
+from apportion.solver.drivers.tangents import Concave, TangentSolution, maximise_concave
+from apportion.solver.drivers.waterfill import WaterFilling, water_filling
+from apportion.solver.errors import ModelError, NoSolutionError, UnsupportedModelError
+from apportion.solver.models.blocks import Axis, Block
+from apportion.solver.models.builder import ModelBuilder
+from apportion.solver.models.model import Model, Objective
+from apportion.solver.models.mps import write_mps
+from apportion.solver.models.pulp_bridge import from_pulp, pulp_variables, to_pulp
+from apportion.solver.models.read_mps import read_mps
+from apportion.solver.models.rules import Rule
+from apportion.solver.proof.certificate import Certificate, Verification, certify, verify
+from apportion.solver.proof.conflict import Conflict, find_conflict
+from apportion.solver.proof.elastic import infeasibility_duals
+from apportion.solver.proof.recheck import check_point
+from apportion.solver.proof.repair import Change, Repair, cheapest_repair
+from apportion.solver.proof.row_prices import Prices, prices
 from apportion.solver.skipped import noting_skipped
 from apportion.solver.solution import Solution
 from apportion.solver.solve import Solver
 from apportion.solver.status import Status
-from apportion.solver.tangents import Concave, TangentSolution, maximise_concave
-from apportion.solver.waterfill import WaterFilling, water_filling
 
 logging.getLogger("apportion.solver").addHandler(logging.NullHandler())
 

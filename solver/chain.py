@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from apportion.solver.arrays import FloatArray, dot
-from apportion.solver.backend import Backend, Capabilities, Claim, RawResult, Request, run_backend
+from apportion.solver.backends.backend import (
+    Backend,
+    Capabilities,
+    Claim,
+    RawResult,
+    Request,
+    run_backend,
+)
 from apportion.solver.errors import UnsupportedModelError
-from apportion.solver.model import Model
-from apportion.solver.recheck import check_point
+from apportion.solver.models.model import Model
+from apportion.solver.proof.recheck import check_point
 
 _log = logging.getLogger("apportion.solver")
 

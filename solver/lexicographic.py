@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from apportion.solver.arrays import FloatArray, dot, weighted_counts
-from apportion.solver.backend import Backend, Request
-from apportion.solver.blocks import Block
-from apportion.solver.model import Model
-from apportion.solver.proof import has_integral_values
+from apportion.solver.backends.backend import Backend, Request
+from apportion.solver.models.blocks import Block
+from apportion.solver.models.model import Model
+from apportion.solver.proof.proof import has_integral_values
 from apportion.solver.stage import StageResult, run_stage
 from apportion.solver.status import Status
 from apportion.solver.tolerances import COMPARISON

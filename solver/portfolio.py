@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from apportion.solver.backend import Backend
-from apportion.solver.cbc import Cbc
-from apportion.solver.cpsat import CpSat
-from apportion.solver.features import Features, Kind
-from apportion.solver.glop import Glop
-from apportion.solver.highs import Highs
-from apportion.solver.model import Model
-from apportion.solver.scip import Scip
+from apportion.solver.backends.backend import Backend
+from apportion.solver.backends.cbc import Cbc
+from apportion.solver.backends.cpsat import CpSat
+from apportion.solver.backends.features import Features, Kind
+from apportion.solver.backends.glop import Glop
+from apportion.solver.backends.highs import Highs
+from apportion.solver.backends.scip import Scip
+from apportion.solver.models.model import Model
 
 
 @dataclass(frozen=True, slots=True)

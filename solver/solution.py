@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from apportion.solver.arrays import FloatArray
 from apportion.solver.errors import NoSolutionError
-from apportion.solver.proof import relative_gap
+from apportion.solver.proof.proof import relative_gap
 from apportion.solver.status import Status
 
 

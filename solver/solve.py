@@ -12,19 +12,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from apportion.solver.arrays import FloatArray, floats
-from apportion.solver.backend import Backend, Request
+from apportion.solver.backends.backend import Backend, Request
+from apportion.solver.backends.registry import backend
 from apportion.solver.budget import Budget
 from apportion.solver.chain import Chain
 from apportion.solver.errors import ModelError
-from apportion.solver.hosted import Hosted
 from apportion.solver.lexicographic import solve_in_order
-from apportion.solver.model import Model
+from apportion.solver.models.model import Model
 from apportion.solver.portfolio import case_for
-from apportion.solver.recheck import check_point
-from apportion.solver.registry import backend
+from apportion.solver.proof.recheck import check_point
 from apportion.solver.solution import Solution
 from apportion.solver.summary import summed_up, without_columns
-from apportion.solver.worker_pool import WORKERS
+from apportion.solver.workers.hosted import Hosted
+from apportion.solver.workers.worker_pool import WORKERS
 
 
 @dataclass(frozen=True, slots=True)

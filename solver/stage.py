@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from apportion.solver.arrays import FloatArray, dot
-from apportion.solver.backend import Backend, Claim, RawResult, Request, Stop, run_backend
-from apportion.solver.confirm import second_look
-from apportion.solver.duality import dual_bound
-from apportion.solver.model import Model
-from apportion.solver.proof import has_integral_values, noise, relative_gap, sharpened
-from apportion.solver.recheck import check_point
+from apportion.solver.backends.backend import Backend, Claim, RawResult, Request, Stop, run_backend
+from apportion.solver.models.model import Model
+from apportion.solver.proof.confirm import second_look
+from apportion.solver.proof.duality import dual_bound
+from apportion.solver.proof.proof import has_integral_values, noise, relative_gap, sharpened
+from apportion.solver.proof.recheck import check_point
 from apportion.solver.status import Status
 
 NEAR_LIMIT = 0.1

@@ -7,10 +7,10 @@ import time
 import numpy as np
 
 from apportion.solver.arrays import FloatArray
-from apportion.solver.backend import Backend, Claim, Stop
+from apportion.solver.backends.backend import Backend, Claim, Stop
 from apportion.solver.chain import Chain
-from apportion.solver.model import Model
-from apportion.solver.recheck import check_point
+from apportion.solver.models.model import Model
+from apportion.solver.proof.recheck import check_point
 from apportion.solver.solution import Solution
 from apportion.solver.stage import StageResult
 from apportion.solver.status import Status

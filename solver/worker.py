@@ -18,16 +18,16 @@ from queue import SimpleQueue
 from typing import BinaryIO
 
 from apportion.solver.arrays import FloatArray
-from apportion.solver.backend import run_backend
-from apportion.solver.errand import (
+from apportion.solver.backends.backend import run_backend
+from apportion.solver.backends.registry import backend
+from apportion.solver.errors import UnsupportedModelError
+from apportion.solver.workers.errand import (
     REFUSED,
     packed_point,
     packed_result,
     unpacked,
 )
-from apportion.solver.errors import UnsupportedModelError
-from apportion.solver.registry import backend
-from apportion.solver.wire import Frame, read_frame, write_frame
+from apportion.solver.workers.wire import Frame, read_frame, write_frame
 
 SCRATCH_PREFIX = "apportion-worker-"
 """How the folder begins that a worker is given for temporary files, and removes at its end."""

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import apportion as ap
-from apportion.conflicts import impossible
 from apportion.formulations.training import broken_promises, joined, pinned
 from apportion.instances import Decision
 from apportion.instances.training import Commitments, Placement
-from apportion.promise_conflicts import clash
+from apportion.questions.conflicts import impossible
+from apportion.questions.promise_conflicts import clash
+from apportion.questions.what_if import Questions
 from apportion.solver import Axis, Budget, Model, ModelBuilder
 from apportion.solving import solver_of
-from apportion.what_if import Questions
 
 pytestmark = pytest.mark.quick
 

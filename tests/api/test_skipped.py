@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import apportion as ap
-from apportion.solver.highs import Highs
+from apportion.solver.backends.highs import Highs
 
 pytestmark = pytest.mark.quick
 

@@ -21,9 +21,9 @@ from apportion.results import (
     users_of_shares,
     utility,
 )
-from apportion.results.evenness import jain
-from apportion.results.planned_finish import finish_time_ratio
-from apportion.results.truthfulness import truthfulness
+from apportion.results.auditing.evenness import jain
+from apportion.results.auditing.planned_finish import finish_time_ratio
+from apportion.results.auditing.truthfulness import truthfulness
 from apportion.solver import Budget
 
 pytestmark = pytest.mark.quick

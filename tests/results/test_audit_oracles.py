@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from apportion.results.audited import AuditedUsers, utility, valued_bundles
-from apportion.results.envy import envy
-from apportion.results.pareto import pareto
-from apportion.results.sharing_incentive import fair_utility, sharing_incentive
+from apportion.results.auditing.audited import AuditedUsers, utility, valued_bundles
+from apportion.results.auditing.envy import envy
+from apportion.results.auditing.pareto import pareto
+from apportion.results.auditing.sharing_incentive import fair_utility, sharing_incentive
 
 CLEAR = 1e-5
 """Margins closer to zero than this may fall on either side: both sides calculate in floats."""
@@ -156,7 +156,7 @@ def test_blocks_of_users_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     whole = np.zeros((len(users), len(users)))
     for rows, value in valued_bundles(users):
         whole[rows] = value
-    monkeypatch.setattr("apportion.results.audited._BLOCK", 1)
+    monkeypatch.setattr("apportion.results.auditing.audited._BLOCK", 1)
     parts = list(valued_bundles(users))
     assert sorted(int(rows[0]) for rows, _ in parts) == list(range(len(users)))
     for rows, value in parts:

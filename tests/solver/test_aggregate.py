@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from apportion.solver import Budget, ModelError, Sharing, Solver, identical_rows, solve_max_min
-from apportion.solver import aggregate as module
+from apportion.solver.drivers import aggregate as module
 
 CASES = [pytest.param(seed, marks=[] if seed < 20 else pytest.mark.slow) for seed in range(200)]
 

@@ -29,8 +29,8 @@ from apportion.solver import (
     from_pulp,
     to_pulp,
 )
-from apportion.solver.backend import Claim, RawResult, Request
-from apportion.solver.highs import Highs
+from apportion.solver.backends.backend import Claim, RawResult, Request
+from apportion.solver.backends.highs import Highs
 from apportion.solver.stage import run_stage
 
 pytestmark = pytest.mark.quick

@@ -26,9 +26,9 @@ from apportion.solver import (
     check_point,
     hosted,
 )
-from apportion.solver.backend import Claim, Request, Stop
-from apportion.solver.highs import Highs
-from apportion.solver.worker_pool import WORKERS
+from apportion.solver.backends.backend import Claim, Request, Stop
+from apportion.solver.backends.highs import Highs
+from apportion.solver.workers.worker_pool import WORKERS
 
 pytestmark = pytest.mark.quick
 

@@ -21,7 +21,7 @@ from apportion.solver import (
     infeasibility_duals,
     verify,
 )
-from apportion.solver.evidence import bound_by_duals
+from apportion.solver.proof.evidence import bound_by_duals
 
 pytestmark = pytest.mark.quick
 

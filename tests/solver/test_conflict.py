@@ -21,8 +21,8 @@ from apportion.solver import (
     check_point,
     find_conflict,
 )
-from apportion.solver.conflict import Conflict, _Found, _Search
-from apportion.solver.rules import Rule, only
+from apportion.solver.models.rules import Rule, only
+from apportion.solver.proof.conflict import Conflict, _Found, _Search
 
 INF = np.inf
 SOLVER = Solver(gap=0.0)

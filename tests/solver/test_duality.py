@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apportion.solver.duality import dual_bound
+from apportion.solver.proof.duality import dual_bound
 
 pytestmark = pytest.mark.quick
 

@@ -28,10 +28,10 @@ from apportion.solver import (
     water_filling,
     with_violation,
 )
-from apportion.solver import held_lp as module
-from apportion.solver.held_lp import HeldLP
-from apportion.solver.highs import Highs
-from apportion.solver.highs_calls import new_highs, time_limit
+from apportion.solver.backends import held_lp as module
+from apportion.solver.backends.held_lp import HeldLP
+from apportion.solver.backends.highs import Highs
+from apportion.solver.backends.highs_calls import new_highs, time_limit
 
 pytestmark = pytest.mark.quick
 
@@ -232,7 +232,7 @@ def test_without_highs_a_budget_is_kept(no_highs: str) -> None:
 def test_without_any_back_end_nothing_is_made_up(
     no_highs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apportion.solver.glop.Glop.available", lambda _: False)
+    monkeypatch.setattr("apportion.solver.backends.glop.Glop.available", lambda _: False)
     with pytest.raises(UncertifiedError, match="no back end runs"):
         water_filling(sharing(), budget=NO_LIMIT)
 

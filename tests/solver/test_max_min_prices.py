@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apportion.solver import Budget, ModelError, Sharing, Solver, sharing, solve_max_min
-from apportion.solver.max_min_prices import cheapest, level_bound, level_by_prices
+from apportion.solver.drivers.max_min_prices import cheapest, level_bound, level_by_prices
 
 SOME, MANY = 40, 400
 FOREVER = Budget.of(None)
@@ -161,7 +161,7 @@ def test_small_levels_have_bounds_as_tight_as_large_ones(
     part: float, prices_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Levels of 2e-5 and less: tolerances of the LP are absolute, and were 4e-3 of the bound."""
-    monkeypatch.setattr("apportion.solver.sharing.PRICES_FROM", prices_from)
+    monkeypatch.setattr("apportion.solver.drivers.sharing.PRICES_FROM", prices_from)
     rng = np.random.default_rng(357)
     speed = np.cumprod(np.c_[np.ones(300), rng.uniform(1, 2, (300, 5))], axis=1)
     speed *= np.exp(rng.normal(0, 2, 300))[:, None]

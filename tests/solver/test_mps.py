@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from apportion.solver import Axis, ModelBuilder, Solver, Status, write_mps
-from apportion.solver.mps import legal_names
+from apportion.solver.models.mps import legal_names
 
 pytestmark = pytest.mark.quick
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-import apportion.solver.neighbourhood_search as search_module
+import apportion.solver.drivers.neighbourhood_search as search_module
 from apportion.solver import (
     Axis,
     Budget,
@@ -24,7 +24,7 @@ from apportion.solver import (
     check_point,
     fix_and_optimise,
 )
-from apportion.solver.restriction import Restriction
+from apportion.solver.drivers.restriction import Restriction
 
 pytestmark = pytest.mark.quick
 

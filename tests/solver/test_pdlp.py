@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apportion.solver import Budget, Solver, Status, check_point
-from apportion.solver.overshoot import repaired
+from apportion.solver.backends.overshoot import repaired
 
 pytestmark = pytest.mark.quick
 

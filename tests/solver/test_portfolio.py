@@ -9,7 +9,7 @@ import pytest
 
 from apportion.solver import BACKENDS, Budget, Model, ModelBuilder, Solver, Status
 from apportion.solver import portfolio as table
-from apportion.solver.backend import Backend, Capabilities, Claim, RawResult, Request
+from apportion.solver.backends.backend import Backend, Capabilities, Claim, RawResult, Request
 from apportion.solver.chain import Chain
 from apportion.solver.errors import UnsupportedModelError
 from apportion.solver.portfolio import PORTFOLIO, Features, case_for

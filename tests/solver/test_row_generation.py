@@ -14,8 +14,8 @@ from apportion.solver import (
     UncertifiedError,
     generate_rows,
 )
-from apportion.solver import row_generation as module
-from apportion.solver.held_lp import HeldLP
+from apportion.solver.backends.held_lp import HeldLP
+from apportion.solver.drivers import row_generation as module
 
 pytestmark = pytest.mark.quick
 

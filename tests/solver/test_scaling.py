@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apportion.solver import Solver, Status, UnsupportedModelError
-from apportion.solver.scaling import whole_model
+from apportion.solver.models.scaling import whole_model
 
 pytestmark = pytest.mark.quick
 

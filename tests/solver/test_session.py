@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from apportion.solver import Budget, Model, ModelBuilder, ModelError, Solver, Status, check_point
-from apportion.solver import session as module
-from apportion.solver.session import RebuildReason, Session
-from apportion.solver.warm_highs import WarmHighs
+from apportion.solver.backends.warm_highs import WarmHighs
+from apportion.solver.drivers import session as module
+from apportion.solver.drivers.session import RebuildReason, Session
 
 pytestmark = pytest.mark.quick
 

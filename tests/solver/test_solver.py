@@ -18,7 +18,7 @@ from apportion.solver import (
     Status,
     available_backends,
 )
-from apportion.solver.backend import Request
+from apportion.solver.backends.backend import Request
 
 pytestmark = pytest.mark.quick
 

@@ -17,7 +17,7 @@ from apportion.solver import (
     UnsupportedModelError,
     check_point,
 )
-from apportion.solver.backend import Capabilities, Claim, RawResult, Request, Stop
+from apportion.solver.backends.backend import Capabilities, Claim, RawResult, Request, Stop
 from apportion.solver.stage import run_stage
 
 pytestmark = pytest.mark.quick

@@ -11,7 +11,7 @@ from apportion.solver import (
     NoSolutionError,
     maximise_concave,
 )
-from apportion.solver.held_lp import HeldLP
+from apportion.solver.backends.held_lp import HeldLP
 
 pytestmark = pytest.mark.quick
 

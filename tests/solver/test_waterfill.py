@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import linprog
 
 from apportion.solver import Budget, NoSolutionError, Sharing, UncertifiedError, water_filling
-from apportion.solver import waterfill as module
+from apportion.solver.drivers import waterfill as module
 
 SEEDS = [pytest.param(seed, marks=[] if seed < 20 else pytest.mark.slow) for seed in range(380)]
 

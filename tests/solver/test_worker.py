@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 from apportion.solver import BACKENDS, Budget, Solver, Status, check_point, hosted
-from apportion.solver.backend import Claim, RawResult, Request, Stop
-from apportion.solver.errand import (
+from apportion.solver.backends.backend import Claim, RawResult, Request, Stop
+from apportion.solver.workers.errand import (
     Errand,
     packed,
     packed_result,
     unpacked,
     unpacked_result,
 )
-from apportion.solver.hosted import Hosted, wants_worker
-from apportion.solver.wire import Frame, read_frame, write_frame
-from apportion.solver.worker_pool import WORKERS
+from apportion.solver.workers.hosted import Hosted, wants_worker
+from apportion.solver.workers.wire import Frame, read_frame, write_frame
+from apportion.solver.workers.worker_pool import WORKERS
 
 pytestmark = [
     pytest.mark.quick,
@@ -243,7 +243,7 @@ import sys
 sys.path.insert(0, {folder!r})
 from conftest import hard_model
 from apportion.solver import Budget, Solver, hosted
-from apportion.solver.worker_pool import WORKERS
+from apportion.solver.workers.worker_pool import WORKERS
 import threading
 hosted.WORKER_FROM_NONZEROS = 0
 solver = Solver(gap=0.0, backend={backend!r})

@@ -10,9 +10,9 @@ from scipy.sparse import csr_matrix
 from apportion.formulations.training.oef.envy import Envy
 from apportion.instances.columns import Floats, Ints
 from apportion.solver import Budget, Model, ModelBuilder, NoSolutionError, Rows
-from apportion.solver.duality import dual_bound
-from apportion.solver.held_lp import HeldLP
-from apportion.solver.row_generation import require_inside, with_rows
+from apportion.solver.backends.held_lp import HeldLP
+from apportion.solver.drivers.row_generation import require_inside, with_rows
+from apportion.solver.proof.duality import dual_bound
 
 TIGHT = 1e-9
 """Feasibility tolerance of the LPs: a tenth of what separation counts as broken."""

@@ -1,0 +1,1 @@
+"""The codes that solve models, each behind the same few calls."""

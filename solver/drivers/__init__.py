@@ -1,0 +1,1 @@
+"""Ways to an optimum that use the shape of a problem, on top of one solver."""

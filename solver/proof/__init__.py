@@ -1,0 +1,1 @@
+"""What is proved of an answer: checks, bounds, certificates, conflicts, repairs and prices."""

@@ -1,0 +1,1 @@
+"""Solves in child processes that can be killed."""
