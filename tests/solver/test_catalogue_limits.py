@@ -15,19 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apportion.solver import (
-    BACKENDS,
-    Budget,
-    Model,
-    Sharing,
-    Solver,
-    Status,
-    cbc,
-    check_point,
-    hosted,
-)
+from apportion.solver import BACKENDS, Budget, Model, Sharing, Solver, Status, check_point
+from apportion.solver.backends import cbc
 from apportion.solver.backends.backend import Claim, Request, Stop
 from apportion.solver.backends.highs import Highs
+from apportion.solver.workers import hosted
 from apportion.solver.workers.worker_pool import WORKERS
 
 pytestmark = pytest.mark.quick

@@ -20,10 +20,9 @@ from apportion.solver import (
     Solver,
     Status,
     UnsupportedModelError,
-    choice_prices,
-    choice_search,
     solve_choice,
 )
+from apportion.solver.drivers import choice_prices, choice_search
 
 SOME, MANY, LARGER = 20, 400, 24
 FOREVER = Budget.of(None)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from apportion.solver import Budget, ModelError, Sharing, Solver, sharing, solve_max_min
+from apportion.solver import Budget, ModelError, Sharing, Solver, solve_max_min
+from apportion.solver.drivers import sharing
 from apportion.solver.drivers.max_min_prices import cheapest, level_bound, level_by_prices
 
 SOME, MANY = 40, 400

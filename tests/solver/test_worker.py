@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apportion.solver import BACKENDS, Budget, Solver, Status, check_point, hosted
+from apportion.solver import BACKENDS, Budget, Solver, Status, check_point
 from apportion.solver.backends.backend import Claim, RawResult, Request, Stop
+from apportion.solver.workers import hosted
 from apportion.solver.workers.errand import (
     Errand,
     packed,
@@ -242,7 +243,8 @@ PARENT = """
 import sys
 sys.path.insert(0, {folder!r})
 from conftest import hard_model
-from apportion.solver import Budget, Solver, hosted
+from apportion.solver import Budget, Solver
+from apportion.solver.workers import hosted
 from apportion.solver.workers.worker_pool import WORKERS
 import threading
 hosted.WORKER_FROM_NONZEROS = 0
