@@ -79,6 +79,8 @@ def run_stage(
     if raw.claim in (Claim.INFEASIBLE, Claim.UNBOUNDED, Claim.INFEASIBLE_OR_UNBOUNDED):
         if _at_limit(request, left_before_s, raw):
             status = Status.NO_SOLUTION if x is None else Status.FEASIBLE
+            if raw.stop is Stop.FINISHED:  # so close to the deadline it may not have finished
+                raw = replace(raw, stop=Stop.TIME)
             return StageResult(status, x, None, raw, f"{raw.claim.value} claimed at a limit")
         look = second_look(model, solver, request, x)
         return StageResult(look.status, look.x, None, raw, look.message)
