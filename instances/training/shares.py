@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -94,10 +94,10 @@ class Shares:
         InstanceError
             On missing or unknown keys, and on columns that do not fit together.
         """
-        given: Any = data
-        known: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+        told = shown(data)
+        known = cast("Mapping[str, Any]", data if isinstance(data, Mapping) else {})
         if set(known) != set(_KEYS):
-            raise InstanceError(f"shares: expected keys {', '.join(_KEYS)}, got {shown(given)}")
+            raise InstanceError(f"shares: expected keys {', '.join(_KEYS)}, got {told}")
         if not isinstance(known["whole_gang"], bool):
             raise InstanceError(
                 f"shares.whole_gang = {shown(known['whole_gang'])}: must be true or false"
