@@ -12,7 +12,7 @@ from apportion.instances.columns import Floats, Ints
 from apportion.instances.policy import Column
 from apportion.instances.training import Allocation, TrainingRound
 from apportion.questions.model_questions import Valued
-from apportion.solver import Choice, Model, Solution, Status, certify
+from apportion.solver import Choice, Model, Solution, Status, certify, gap_of
 from apportion.solver.drivers.choice_prices import priced
 
 SCHEMA = "apportion/round-certificate/1"
@@ -126,7 +126,7 @@ def certificate(
         else dict(zip(types, prices.tolist(), strict=True)),
         "gpu_credit": None if bound is None else credit,
         "bound": bound,
-        "gap": None if bound is None or value is None else relative(value, bound),
+        "gap": gap_of(value, bound),
     }
 
 
@@ -216,12 +216,6 @@ def _largest_sum(gangs: Ints, count: Ints, capacity: int) -> int:
             left -= taken
             part *= 2
     return sums.bit_length() - 1
-
-
-def relative(value: float, bound: float) -> float:
-    """Distance between value and bound relative to the larger of the two."""
-    size = max(abs(value), abs(bound))
-    return abs(value - bound) / size if size > 0.0 else 0.0
 
 
 def size_of(choice: Choice, prices: Mapping[str, float] | None, credit: float | None) -> float:

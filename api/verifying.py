@@ -24,7 +24,6 @@ from apportion.certifying import (
     most_by_counting,
     placed_beside,
     proved_bound,
-    relative,
     size_of,
 )
 from apportion.executor.training import check
@@ -35,7 +34,7 @@ from apportion.instances.training.answer_json import allocation_from_dict, alloc
 from apportion.instances.training.round_json import read_round, round_to_dict
 from apportion.questions.model_questions import Valued
 from apportion.registry import make_policy
-from apportion.solver import Budget, Choice, Model, ModelError
+from apportion.solver import Budget, Choice, Model, ModelError, relative_gap
 from apportion.solver import verify as verify_model
 
 SAME = 1e-9
@@ -262,7 +261,7 @@ class _Findings:
             told, value = getattr(self.answer, name), getattr(made, name)
             if not _same(told, value, scale, SAME if name == "objective" else ROUNDED):
                 self.faults.append(f"{name}: {value} by the proof, the answer says {told}")
-        apart = relative(made.objective or 0.0, made.bound or 0.0)
+        apart = relative_gap(made.objective or 0.0, made.bound or 0.0)
         if self.answer.status == "OPTIMAL" and apart > tolerance:
             self.faults.append(f"status: OPTIMAL, but value and bound are {apart:.3g} apart")
         if not self.faults:
@@ -416,7 +415,7 @@ class _Findings:
         if answer.objective is None or answer.bound is None:
             self.faults.append("bound: missing, although there are prices that prove one")
             return
-        gap = relative(answer.objective, found)
+        gap = relative_gap(answer.objective, found)
         if not _is_number(data["gap"]) or abs(data["gap"] - gap) > SAME + SAME * gap:
             self.faults.append(f"certificate.gap: {gap:.6g}, not {data['gap']}")
         if answer.bound < found - SAME * scale:
@@ -436,8 +435,8 @@ class _Findings:
         if bound > value + SAME * scale:
             self.faults.append(f"bound: {bound} is above the objective {value}")
             return
-        if abs(gap - relative(value, bound)) > SAME:
-            self.faults.append(f"gap: {relative(value, bound):.6g}, the answer says {gap}")
+        if abs(gap - relative_gap(value, bound)) > SAME:
+            self.faults.append(f"gap: {relative_gap(value, bound):.6g}, the answer says {gap}")
             return
         if answer.status not in ("OPTIMAL", "FEASIBLE"):
             self.faults.append(f"status: {answer.status} with a bound")
@@ -451,7 +450,7 @@ class _Findings:
         if not _is_number(known):
             self.words.append(f"bound: {bound:.12g} (gap {gap:.4%}) is the word of the search")
             return
-        certain = relative(value, known)
+        certain = relative_gap(value, known)
         self.proved.append(f"bound: the prices alone prove {known:.12g}, a gap of {certain:.4%}")
         if bound > known + SAME * scale:
             self.words.append(

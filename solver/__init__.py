@@ -42,6 +42,7 @@ from apportion.solver.models.rules import Rule
 from apportion.solver.proof.certificate import Certificate, Verification, certify, verify
 from apportion.solver.proof.conflict import Conflict, find_conflict
 from apportion.solver.proof.elastic import infeasibility_duals
+from apportion.solver.proof.proof import gap_of, relative_gap
 from apportion.solver.proof.recheck import check_point
 from apportion.solver.proof.repair import Change, Repair, cheapest_repair
 from apportion.solver.proof.row_prices import Prices, prices
@@ -105,6 +106,7 @@ __all__ = [
     "find_conflict",
     "fix_and_optimise",
     "from_pulp",
+    "gap_of",
     "generate_rows",
     "identical_rows",
     "infeasibility_duals",
@@ -113,6 +115,7 @@ __all__ = [
     "prices",
     "pulp_variables",
     "read_mps",
+    "relative_gap",
     "solve_choice",
     "solve_max_min",
     "to_pulp",

@@ -32,6 +32,7 @@ from apportion.solver import (
     Solver,
     Status,
     UncertifiedError,
+    gap_of,
 )
 from apportion.solver import Budget as Deadline
 
@@ -74,14 +75,6 @@ class Fractions:
     notes: tuple[str, ...] = ()
     time_limited: bool = False
     proof: Merged | None = None
-
-
-def gap_of(value: float | None, bound: float | None) -> float | None:
-    """Relative distance of a value from its bound, None where either is missing."""
-    if value is None or bound is None:
-        return None
-    size = max(abs(value), abs(bound))
-    return abs(value - bound) / size if size > 0.0 else 0.0
 
 
 class TimeSharing(Protocol):

@@ -23,6 +23,7 @@ from apportion.solver.budget import Budget
 from apportion.solver.drivers.aggregate import Classes
 from apportion.solver.drivers.face_lp import FaceLP, FacePoint, Filling, Loose
 from apportion.solver.drivers.sharing import Sharing
+from apportion.solver.errors import ModelError
 from apportion.solver.tolerances import COMPARISON
 
 BINDS = 1e-9
@@ -34,6 +35,8 @@ REGRET = 1e-9
 
 LATER_REGRET = 1e-7
 """The same for loose jobs under the duals of a later level, which have either sign and cancel."""
+
+APART = "levels of jobs are too many orders of magnitude apart"
 
 TIED = 1e-13
 """Types whose speed differs by less, relative, are equally fast."""
@@ -91,7 +94,7 @@ def water_filling(sharing: Sharing, *, budget: Budget) -> WaterFilling:
     bottlenecks: list[float] = []
     runs = 0
     while state.active.any():
-        point = FaceLP(state).solve(budget)
+        point = _face(state).solve(budget)
         runs += point.runs
         if point.last:
             state.level[point.jobs] = point.cap
@@ -119,6 +122,17 @@ def _start(sharing: Sharing) -> Filling:
         level=np.zeros(jobs),
         x=np.zeros((jobs, types)),
     )
+
+
+def _face(state: Filling) -> FaceLP:
+    """Set the next LP up, or refuse needs that numbers cannot hold side by side."""
+    where = state.open & (state.speed > 0.0)
+    if not where[state.active].any(axis=1).all():
+        raise UncertifiedError(f"water-filling: {APART}, and some are left without a type")
+    try:
+        return FaceLP(state)
+    except ModelError as error:
+        raise UncertifiedError(f"water-filling: {APART}: {error}") from error
 
 
 def _settle(state: Filling, point: FacePoint) -> None:

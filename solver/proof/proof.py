@@ -39,3 +39,8 @@ def relative_gap(value: float, bound: float) -> float:
     """Distance between value and bound relative to the larger of the two; 0 when both are 0."""
     size = max(abs(value), abs(bound))
     return abs(value - bound) / size if size > 0.0 else 0.0
+
+
+def gap_of(value: float | None, bound: float | None) -> float | None:
+    """Relative gap between a value and its bound; None where either is missing."""
+    return None if value is None or bound is None else relative_gap(value, bound)

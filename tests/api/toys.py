@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from apportion.formulations.training import FIFO, SRTF
-from apportion.formulations.training.baselines.orders import _fastest
 from apportion.formulations.training.greedy import fill
 from apportion.formulations.training.pinned import pinned
 from apportion.formulations.training.plain import PlainProgram, joined, notes_on_hopeless
+from apportion.formulations.training.running import fastest
 from apportion.instances import Decision
 from apportion.instances.training import Allocation, Commitments, Shares, TrainingRound
 
@@ -24,7 +24,7 @@ def in_order(round_: TrainingRound, order: Any, *, honour: bool = True) -> Decis
     held = pinned(round_)
     rows = [row for row in order if held.open[row] and round_.eligible[row].any()]
     free = held.free if honour else round_.capacity
-    kinds = fill(np.array(rows, dtype=np.int64), _fastest(round_), round_.jobs.gang, free)
+    kinds = fill(np.array(rows, dtype=np.int64), fastest(round_), round_.jobs.gang, free)
     if not honour:
         held = replace(held, **{name: getattr(held, name)[:0] for name in (
             "job", "gpu_type", "gpus", "lease_end_s", "guaranteed")})  # fmt: skip

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from apportion import solve
+from apportion.formulations.training import OEFNoncooperative
 from apportion.formulations.training.oef.cooperative import cooperative, cooperative_model, merged
 from apportion.formulations.training.oef.menus import repaired
 from apportion.formulations.training.oef.noncooperative import noncooperative, noncooperative_model
+from apportion.instances.training import Cluster, Jobs, Tenants, TrainingRound
 from apportion.solver import Budget, Solver, UncertifiedError
 
 EPS = 1e-6
@@ -363,3 +366,18 @@ def test_nobody_and_nothing(form: str) -> None:
     assert alone.gpus.tolist() == [[pytest.approx(2.0), pytest.approx(3.0)]]
     one_type = run(np.ones((3, 1)), np.array([1.0, 2.0, 1.0]), np.full(3, np.inf), np.array([8.0]))
     assert one_type.gpus.ravel() == pytest.approx([2.0, 4.0, 2.0])
+
+
+def test_weights_too_far_apart_give_no_less_than_the_equal_split() -> None:
+    weight = np.array([1.3703669e-05, 1.911041041687, 0.132526418336, 0.001510644328, 30527.3])
+    speed = np.array([2.0, 2.0, 3.0, 3.0, 3.0])
+    jobs = Jobs.of(
+        id=list("abcde"), gang=[1] * 5, work=[1e3] * 5, throughput_per_s=speed[:, None],
+        tenant=list(range(5)),
+    )  # fmt: skip
+    tenants = Tenants(np.array(list("abcde")), weight, np.full(5, np.inf))
+    asked = TrainingRound(cluster=Cluster.uniform({"v": 1}), jobs=jobs, tenants=tenants)
+    answer = solve(asked, OEFNoncooperative())
+    # on one type speeds are in parts of themselves: everybody's level is one GPU over all weights
+    assert answer.objective == pytest.approx(1.0 / weight.sum(), rel=1e-6)
+    assert any("equal split stands in" in note for note in answer.notes)

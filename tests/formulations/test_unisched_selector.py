@@ -115,7 +115,8 @@ class Case:
             if at == len(self.slo):
                 total = (kept, value, self.reward([kind[0] for kind in left]) - cost)
                 if any(abs(a - b) > 1e-9 for a, b in zip(total, found, strict=True)):
-                    found = max(found, tuple(round(part, 9) for part in total))  # type: ignore
+                    rounded = (round(total[0], 9), round(total[1], 9), round(total[2], 9))
+                    found = max(found, rounded)
                 return
             job = self.slo[at]
             for how, worth, leases, paid in ways(job):

@@ -210,3 +210,19 @@ def test_an_end_that_does_not_hold_is_refused(monkeypatch):
     monkeypatch.setattr(module, "_settled", too_high)
     with pytest.raises(UncertifiedError):
         water_filling(thousand(1.0, jobs=20), budget=minute())
+
+
+@pytest.mark.parametrize(
+    ("speed", "weight"),
+    [
+        ([2, 2, 3, 2, 3], [5.68e-05, 11868.0, 3.05e-03, 1.78e-06, 613.0]),
+        ([2, 2], [1.843e-09, 237591773.76]),
+    ],
+)
+def test_levels_that_numbers_cannot_hold_side_by_side_are_refused(speed, weight):
+    jobs = len(speed)
+    sharing = Sharing(
+        np.array(speed, dtype=float)[:, None], np.ones(jobs), np.ones(1), 1.0 / np.array(weight)
+    )
+    with pytest.raises(UncertifiedError, match="orders of magnitude"):
+        water_filling(sharing, budget=Budget.of(None))

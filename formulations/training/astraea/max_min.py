@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from apportion.formulations.training.astraea.selection import Standing
-from apportion.formulations.training.baselines.quota import Room, fastest
+from apportion.formulations.training.baselines.quota import Room
 from apportion.formulations.training.greedy import NOWHERE
+from apportion.formulations.training.running import fastest
 from apportion.instances.columns import Bools, Floats, Ints
 from apportion.solver import Axis, Model, ModelBuilder
 

@@ -15,12 +15,12 @@ from apportion.formulations.training.astraea.service import Service, recall, rem
 from apportion.formulations.training.baselines.quota import (
     Oversized,
     beyond_quota,
-    going_on,
     gpus_of_tenants,
     note_on_oversized,
     quotas,
 )
 from apportion.formulations.training.pinned import Pinned, pinned
+from apportion.formulations.training.running import going_on
 from apportion.instances import Budget, Decision, Reason
 from apportion.instances.columns import LARGEST, Bools, Floats
 from apportion.instances.errors import InstanceError

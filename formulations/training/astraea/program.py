@@ -17,7 +17,7 @@ from apportion.formulations.training.plain import joined, notes_on_hopeless
 from apportion.instances import Decision, Stage
 from apportion.instances.columns import Floats
 from apportion.instances.training import Allocation, TrainingRound
-from apportion.solver import Budget, Model, Solution, Solver, Status
+from apportion.solver import Budget, Model, Solution, Solver, Status, gap_of
 
 Method = Literal["two-phase", "milp"]
 
@@ -109,7 +109,7 @@ class AstraeaProgram:
             plain = replace(plain, stages=(*stages[:-1], replace(stages[-1], answered=True)))
         return replace(
             plain, status=solution.status.name, objective=None if least is None else float(least),
-            bound=bound, gap=_gap(least, bound), time_limited=solution.time_limited,
+            bound=bound, gap=gap_of(least, bound), time_limited=solution.time_limited,
         )  # fmt: skip
 
     def _decision(
@@ -168,9 +168,3 @@ class AstraeaProgram:
 def _answered(decision: Decision) -> Decision:
     last = replace(decision.stages[-1], answered=True)
     return replace(decision, stages=(*decision.stages[:-1], last))
-
-
-def _gap(value: float | None, bound: float | None) -> float | None:
-    if value is None or bound is None:
-        return None
-    return float(abs(bound - value) / max(abs(bound), abs(value), 1e-12))

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from apportion.formulations.training.baselines.quota import Room, fastest
+from apportion.formulations.training.baselines.quota import Room
 from apportion.formulations.training.greedy import NOWHERE
+from apportion.formulations.training.running import fastest
 from apportion.instances.columns import Bools, Floats, Ints
 from apportion.instances.training import TrainingRound
 

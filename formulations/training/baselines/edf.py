@@ -14,10 +14,10 @@ from apportion.formulations.training.baselines.deadlines import (
     least_time,
     on_types,
 )
-from apportion.formulations.training.baselines.quota import fastest
 from apportion.formulations.training.greedy import NOWHERE, fill
 from apportion.formulations.training.pinned import pinned
 from apportion.formulations.training.plain import PlainProgram, joined, notes_on_hopeless
+from apportion.formulations.training.running import fastest
 from apportion.instances import Budget, Decision, Reason
 from apportion.instances.columns import Floats
 from apportion.instances.errors import InstanceError

@@ -7,50 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from apportion.formulations.training.greedy import NOWHERE, fill
-from apportion.formulations.training.pinned import Pinned, pinned
+from apportion.formulations.training.greedy import fill
+from apportion.formulations.training.pinned import pinned
 from apportion.formulations.training.plain import PlainProgram, joined, notes_on_hopeless
+from apportion.formulations.training.running import fastest, going_on
 from apportion.instances import Budget, Decision, Reason
-from apportion.instances.columns import Floats, Ints
+from apportion.instances.columns import Ints
 from apportion.instances.training import TrainingRound
-
-
-def _fastest(round_: TrainingRound) -> Floats:
-    """Score of each job on each type: the fastest first, at equal speed the last one."""
-    jobs = round_.jobs
-    score = np.where(round_.eligible, -jobs.throughput_per_s, np.inf)
-    if score.shape[1] > 1:
-        # a type can be lost to a job: its nodes failed, its speed is now reported as zero
-        still = np.isfinite(score[np.arange(len(jobs)), jobs.previous_type])
-        rows = np.flatnonzero((jobs.previous_type >= 0) & still)
-        kinds = jobs.previous_type[rows]
-        score[rows, kinds] = np.nextafter(score[rows, kinds], -np.inf)
-    return score
-
-
-def _going_on(round_: TrainingRound, held: Pinned) -> Ints:
-    """Type that each running job stays on, ``NOWHERE`` for the others.
-
-    A job stops where its type can no longer serve it, and where a reservation that has begun
-    takes the GPUs: then the youngest first.
-    """
-    jobs, k = round_.jobs, held.free.size
-    rows = (jobs.running & held.open & ~round_.stranded).nonzero()[0]
-    kinds = jobs.previous_type[rows]
-    able = jobs.throughput_per_s[rows, kinds] > 0
-    if round_.cluster.tracks_gpu_memory:
-        able &= jobs.gpu_memory_gib[rows] <= round_.cluster.type_memory_gib[kinds]
-    if np.count_nonzero(able) < rows.size:
-        rows, kinds = rows[able], kinds[able]
-    used = np.bincount(kinds, weights=jobs.held_gpus[rows], minlength=k)
-    if (used > held.free).any():
-        order = rows[np.lexsort((jobs.code[rows], jobs.arrival_s[rows]))]
-        score = np.full((len(jobs), k), np.inf)
-        score[rows, kinds] = 0.0
-        return fill(order, score, jobs.held_gpus, held.free)
-    out = np.full(len(jobs), NOWHERE, dtype=np.int64)
-    out[rows] = kinds
-    return out
 
 
 @dataclass(frozen=True)
@@ -83,7 +46,7 @@ class FIFO:
     def _decide(self, round_: TrainingRound) -> Decision:
         jobs = round_.jobs
         held = pinned(round_)
-        type_of_job = _going_on(round_, held)
+        type_of_job = going_on(round_, held, any_gpus=True)
         keeps = np.flatnonzero(type_of_job >= 0)
         free = held.free - np.bincount(
             type_of_job[keeps], weights=jobs.held_gpus[keeps], minlength=held.free.size
@@ -106,7 +69,7 @@ class FIFO:
         if self.strict:
             # every gang needs a GPU, so that no later job can start
             order = order[: int(free.sum())]
-        return fill(order, _fastest(round_), jobs.gang, free, strict=self.strict)
+        return fill(order, fastest(round_), jobs.gang, free, strict=self.strict)
 
     def remember(
         self, memory: Any, round_: TrainingRound, decision: Decision, outcome: Any
@@ -138,7 +101,7 @@ class SRTF:
         jobs = round_.jobs
         held = pinned(round_)
         able = np.flatnonzero(held.open & round_.startable)
-        score = _fastest(round_)
+        score = fastest(round_)
         left = np.maximum(jobs.work[able] - jobs.work_done[able], 0.0)
         best = np.max(np.where(round_.eligible[able], jobs.throughput_per_s[able], 0.0), axis=1)
         order = able[np.lexsort((jobs.code[able], left / best))]

@@ -10,6 +10,7 @@ import numpy as np
 from apportion.formulations.training.greedy import NOWHERE, fill
 from apportion.formulations.training.pinned import Pinned, pinned
 from apportion.formulations.training.plain import PlainProgram, joined, notes_on_hopeless
+from apportion.formulations.training.running import fastest, going_on
 from apportion.instances import Budget, Decision, Reason
 from apportion.instances.columns import LARGEST, Bools, Floats, Ints
 from apportion.instances.errors import InstanceError
@@ -57,52 +58,6 @@ def check_oversized(policy: str, rule: str) -> None:
     """Refuse a rule for oversized jobs that does not exist."""
     if rule not in ("borrow", "reject"):
         raise InstanceError(f"{policy}.oversized = {rule!r}: must be one of borrow, reject")
-
-
-def fastest(round_: TrainingRound, rows: Ints) -> Floats:
-    """Score of some jobs on each type, shape (rows, k): the fastest first, then the last one.
-
-    Infinite where a job cannot run.
-    """
-    jobs = round_.jobs
-    score = np.where(round_.eligible[rows], -jobs.throughput_per_s[rows], np.inf)
-    if score.shape[1] > 1:
-        kinds = jobs.previous_type[rows]
-        at = np.flatnonzero(kinds >= 0)
-        at = at[np.isfinite(score[at, kinds[at]])]
-        score[at, kinds[at]] = np.nextafter(score[at, kinds[at]], -np.inf)
-    return score
-
-
-def going_on(round_: TrainingRound, held: Pinned, wish: Bools) -> Ints:
-    """Type on which running jobs stay, ``NOWHERE`` for all others, shape (n,).
-
-    Parameters
-    ----------
-    round_, held
-        The round and its pinned leases.
-    wish
-        Running jobs that are to keep their GPUs, shape (n,). One stops where its type can no
-        longer serve it, where it holds another number of GPUs than its gang, and where a
-        reservation that has begun takes the GPUs: the youngest first.
-    """
-    jobs, k = round_.jobs, held.free.size
-    rows = np.flatnonzero(wish & jobs.running & held.open & ~round_.stranded)
-    kinds = jobs.previous_type[rows]
-    able = jobs.throughput_per_s[rows, kinds] > 0
-    if round_.cluster.tracks_gpu_memory:
-        able &= jobs.gpu_memory_gib[rows] <= round_.cluster.type_memory_gib[kinds]
-    able &= jobs.held_gpus[rows] == jobs.gang[rows]
-    rows, kinds = rows[able], kinds[able]
-    out = np.full(len(jobs), NOWHERE, dtype=np.int64)
-    used = np.bincount(kinds, weights=jobs.held_gpus[rows], minlength=k)
-    if (used > held.free).any():
-        order = rows[np.lexsort((jobs.code[rows], jobs.arrival_s[rows]))]
-        score = np.full((len(jobs), k), np.inf)
-        score[rows, kinds] = 0.0
-        return fill(order, score, jobs.held_gpus, held.free)
-    out[rows] = kinds
-    return out
 
 
 def gpus_of_tenants(round_: TrainingRound, rows: Ints, gpus: Ints) -> Floats:
@@ -260,7 +215,7 @@ class StaticQuota:
     def _decide(self, round_: TrainingRound) -> Decision:
         jobs, held, quota = round_.jobs, pinned(round_), quotas(round_)
         over = beyond_quota(round_, quota)
-        kinds = going_on(round_, held, jobs.running)
+        kinds = going_on(round_, held)
         free = held.free - _used_on_types(kinds, jobs.held_gpus, held.free.size)
         keeps = np.flatnonzero(kinds >= 0)
         waits = (kinds < 0) & held.open & round_.startable
@@ -330,7 +285,7 @@ class DynamicQuota:
     def _decide(self, round_: TrainingRound) -> Decision:
         jobs, held, quota = round_.jobs, pinned(round_), quotas(round_)
         over = beyond_quota(round_, quota)
-        keeps = going_on(round_, held, jobs.running)
+        keeps = going_on(round_, held)
         waits = (keeps < 0) & held.open & round_.startable
         if self.oversized == "reject":
             waits &= ~over

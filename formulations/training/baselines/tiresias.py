@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from apportion.formulations.training.baselines.quota import fastest
 from apportion.formulations.training.greedy import fill
 from apportion.formulations.training.pinned import pinned
 from apportion.formulations.training.plain import PlainProgram, joined, notes_on_hopeless
+from apportion.formulations.training.running import fastest
 from apportion.instances import Budget, Decision, Reason
 from apportion.instances.columns import LARGEST, Bools, Floats, Ints, Names, floats, names, require
 from apportion.instances.errors import InstanceError

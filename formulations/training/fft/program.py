@@ -30,6 +30,7 @@ from apportion.solver import (
     Solution,
     Solver,
     Status,
+    gap_of,
     identical_rows,
     solve_choice,
 )
@@ -408,7 +409,7 @@ class FFTProgram:
             value = None if stage.objective is None else stage.objective + self.held_cost
             bound = None if stage.bound is None or not sure else stage.bound + self.held_cost
             step = Stage(
-                stage.name, stage.elapsed_s, value, bound, _gap(value, bound),
+                stage.name, stage.elapsed_s, value, bound, gap_of(value, bound),
                 answered=own and value is not None, note=stage.note,
             )  # fmt: skip
             told.append(noting.told(step))
@@ -542,7 +543,7 @@ class FFTProgram:
     ) -> Stage:  # fmt: skip
         value = self._value(kinds)
         return Stage(
-            name, time.perf_counter() - start, value, bound, _gap(value, bound), answered=answered
+            name, time.perf_counter() - start, value, bound, gap_of(value, bound), answered=answered
         )
 
     def _decision(
@@ -555,7 +556,7 @@ class FFTProgram:
             status, bound = ("FEASIBLE" if status == "OPTIMAL" else status), None
             stages = tuple(replace(stage, bound=None, gap=None) for stage in stages)
             notes = (*notes, "reservations for any type were put on types first, then the rest")
-        gap = _gap(value, bound)
+        gap = gap_of(value, bound)
         end_s = self.round_.now_s + self.round_.duration_s
         if stages and not any(stage.answered for stage in stages):
             stages = (replace(stages[0], answered=True), *stages[1:])
@@ -596,11 +597,3 @@ def _without_side_rules(decision: Decision) -> Decision:
 def _seconds(budget: Budget) -> float | None:
     left = budget.left_s()
     return None if left == float("inf") else max(left, 1e-6)
-
-
-def _gap(value: float | None, bound: float | None) -> float | None:
-    """Relative distance of a value from its bound, None where either is missing."""
-    if value is None or bound is None:
-        return None
-    size = max(abs(value), abs(bound))
-    return abs(value - bound) / size if size > 0.0 else 0.0

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from apportion.formulations.training.shared_proof import Merged
-from apportion.formulations.training.time_share_program import Fractions, TimeShareProgram, gap_of
+from apportion.formulations.training.time_share_program import Fractions, TimeShareProgram
 from apportion.formulations.training.time_shares import Sharers, remembered, within
 from apportion.instances import Budget, Decision, Reason
 from apportion.instances.columns import LARGEST, Floats
 from apportion.instances.errors import InstanceError
 from apportion.instances.training import Outcome, TrainingRound
-from apportion.solver import Solution, Status
+from apportion.solver import Solution, Status, gap_of
 
 ROUNDING = 1e-6
 """Gap that counts as none: simplex codes work to 1e-7, and points are moved back into their rules

@@ -155,6 +155,7 @@ def _least_level(
 ) -> Found:
     """Raise the least level alone, by the plain model: it stands in for water-filling."""
     split = equal_split(speed, weight, cap, capacity)
+    fair = float(levels(speed, weight, split).min())
     names = [""] * weight.size, [""] * capacity.size
     try:
         answer = Solver(gap=0.0).solve(
@@ -164,9 +165,7 @@ def _least_level(
         answer = None
     if answer is None or answer.point is None:
         most = largest_sum(speed, capacity) / float(weight.sum())
-        value = float(levels(speed, weight, split).min())
-        note = f"the equal split stands in: {why}"
-        return Found(split, value, most, proved=False, note=note)
+        return Found(split, fair, most, proved=False, note=f"the equal split stands in: {why}")
     gpus = np.maximum(answer.point[:-1].reshape(speed.shape), 0.0)
     # a point of the solver may go beyond a side by its tolerance
     used = gpus.sum(axis=0)
@@ -174,6 +173,10 @@ def _least_level(
     value = float(levels(speed, weight, gpus).min())
     bound = answer.bounds[-1] if answer.bounds else None
     top = largest_sum(speed, capacity) / float(weight.sum()) if bound is None else float(bound)
+    if value < fair:  # what a solver's tolerances are worth where weights lie far apart
+        return Found(
+            split, fair, max(top, fair), proved=False, note=f"the equal split stands in: {why}"
+        )
     note = f"only the least level was raised: {why}"
     near = top - value <= SAME_LEVEL * top
     return Found(gpus, value, max(top, value), proved=bool(near), note=note)

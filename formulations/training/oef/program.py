@@ -35,7 +35,7 @@ from apportion.instances.columns import Bools, Floats
 from apportion.instances.policy import Column
 from apportion.instances.training import Shares, TrainingRound
 from apportion.solver import Budget as Deadline
-from apportion.solver import Model, Solution, Solver, Status
+from apportion.solver import Model, Solution, Solver, Status, relative_gap
 
 MOST_CLASSES = 60
 """Classes up to which the cooperative model is written down: it has a row for each pair."""
@@ -177,7 +177,7 @@ class OEFProgram:
             self.round_, self.users, self.able, self.held.free, ask,
             whole_gpus(ask, self.held.free), work_conserving=self.work_conserving,
         )  # fmt: skip
-        distance = _relative(found.value, found.bound)
+        distance = relative_gap(found.value, max(found.value, found.bound))
         proved = found.proved and distance <= max(gap, NOT_BINDING)
         told = Stage(
             stage, time.perf_counter() - start, found.value, found.bound, distance, answered=True,
@@ -241,8 +241,3 @@ class OEFProgram:
         if found.note:
             notes += (found.note,)
         return notes
-
-
-def _relative(value: float, bound: float) -> float:
-    """Relative distance of a value from its upper bound."""
-    return max(0.0, bound - value) / max(abs(bound), abs(value)) if bound > value else 0.0

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from apportion.formulations.training.baselines.quota import Room, fastest, going_on
+from apportion.formulations.training.baselines.quota import Room
 from apportion.formulations.training.greedy import NOWHERE
 from apportion.formulations.training.pinned import pinned
 from apportion.formulations.training.plain import PlainProgram, joined, notes_on_hopeless
+from apportion.formulations.training.running import fastest, going_on
 from apportion.instances import Budget, Decision, Reason
 from apportion.instances.columns import Bools, Floats, Ints
 from apportion.instances.training import TrainingRound

@@ -16,7 +16,6 @@ from apportion.formulations.training.baselines.deadlines import (
     on_types,
     work_left,
 )
-from apportion.formulations.training.baselines.quota import fastest
 from apportion.formulations.training.greedy import NOWHERE, fill
 from apportion.formulations.training.peers.elasticflow_plan import (
     Asked,
@@ -27,6 +26,7 @@ from apportion.formulations.training.peers.elasticflow_plan import (
 )
 from apportion.formulations.training.pinned import Pinned, pinned
 from apportion.formulations.training.plain import PlainProgram, joined, notes_on_hopeless
+from apportion.formulations.training.running import fastest
 from apportion.instances import Budget, Decision, Reason
 from apportion.instances.columns import Bools, Floats, Ints, bools, names
 from apportion.instances.errors import InstanceError

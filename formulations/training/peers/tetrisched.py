@@ -31,13 +31,12 @@ from apportion.formulations.training.peers.tetrisched_plan import (
 )
 from apportion.formulations.training.pinned import Pinned, pinned
 from apportion.formulations.training.plain import joined, notes_on_hopeless
-from apportion.formulations.training.time_share_program import gap_of
 from apportion.instances import Budget, Decision, Reason, Stage
 from apportion.instances.columns import Bools, Floats, Ints, names
 from apportion.instances.errors import InstanceError
 from apportion.instances.training import TrainingRound
 from apportion.solver import Budget as Deadline
-from apportion.solver import Model, Solution, Solver, Status
+from apportion.solver import Model, Solution, Solver, Status, gap_of
 
 _MOST_LEASES = 10_000
 """Leases of a plan: beyond this its capacity rows alone outgrow a decision."""
