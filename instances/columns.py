@@ -132,8 +132,9 @@ def _place(array: NDArray[Any], flat: int) -> str:
 
 
 def require(
-    array: NDArray[Any], good: NDArray[np.bool_], where: str, rule: str, ids: Names | None = None
-) -> None:
+    array: NDArray[Any], good: NDArray[np.bool_], where: str, rule: str, ids: Names | None = None,
+    kind: str = "job",
+) -> None:  # fmt: skip
     """Raise on the first entry that breaks a rule.
 
     Parameters
@@ -148,12 +149,14 @@ def require(
         Why it is broken, ``"a gang needs at least 1 GPU"``.
     ids
         Names of the rows, to be told beside the index.
+    kind
+        What a row is.
     """
     if good.all():
         return
     flat = int(np.flatnonzero(~good.ravel())[0])
     row = int(np.unravel_index(flat, array.shape)[0])
-    who = f" (job {str(ids[row])!r})" if ids is not None else ""
+    who = f" ({kind} {str(ids[row])!r})" if ids is not None else ""
     value = array.ravel()[flat].item()
     raise InstanceError(f"{where}{_place(array, flat)} = {value}{who}: {rule}")
 

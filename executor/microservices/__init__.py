@@ -1,0 +1,1 @@
+"""The checker and the simulators of microservice applications."""

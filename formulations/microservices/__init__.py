@@ -1,0 +1,1 @@
+"""Microservice applications: one module per published system."""

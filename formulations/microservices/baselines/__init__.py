@@ -1,0 +1,1 @@
+"""Rules of thumb and peers under the same contract."""

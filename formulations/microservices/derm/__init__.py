@@ -1,0 +1,1 @@
+"""Derm: fewest containers for which every SLA holds in probability."""

@@ -1,0 +1,1 @@
+"""Erms: latency targets for each microservice."""
