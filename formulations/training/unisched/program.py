@@ -11,9 +11,11 @@ import numpy as np
 
 from apportion.formulations.training.plain import joined, notes_on_hopeless
 from apportion.formulations.training.unisched.estimates import Estimates
+from apportion.formulations.training.unisched.joint import Named, joint_model
 from apportion.formulations.training.unisched.latest_fit import latest_fit
 from apportion.formulations.training.unisched.leftovers import Leftovers
 from apportion.formulations.training.unisched.memory import Reservations, with_prefix
+from apportion.formulations.training.unisched.model import Selector, bucket_edges
 from apportion.formulations.training.unisched.plan import NONE, Plan
 from apportion.formulations.training.unisched.round_demand import (
     RoundDemand,
@@ -25,7 +27,7 @@ from apportion.instances import Decision, Stage
 from apportion.instances.columns import Bools, Floats, Ints
 from apportion.instances.policy import Column
 from apportion.instances.training.fit import Flag
-from apportion.solver import Budget, Solver
+from apportion.solver import Budget, Model, Solver
 
 BY_CAP = (Flag.CAPPED, Flag.UNREACHABLE, Flag.TOO_FEW_POINTS, Flag.NO_FIT)
 """Estimates that are a cap."""
@@ -65,10 +67,35 @@ class UniSchedProgram:
     scale_up: bool
     last_chance: bool
 
+    @cached_property
+    def model(self) -> Model | None:
+        """Both passes as one model, with names; None between boundaries, where none is solved.
+
+        The search asks smaller ones, one after the other. Where promises cannot all be kept this
+        one is impossible.
+        """
+        if not self.boundary:
+            return None
+        demand, jobs = self.demand, self.standing.round_.jobs
+        named = Named(
+            jobs.id[demand.slo_rows].tolist(), jobs.id[demand.be_rows].tolist(),
+            self.standing.round_.cluster.types.tolist(),
+        )  # fmt: skip
+        return joint_model(
+            demand.slo, demand.best_effort, demand.capacity, self._edges, named, LEASE_COST
+        )
+
     @property
-    def model(self) -> None:
-        """None: two models are solved in turn, the second one knows the optimum of the first."""
-        return None
+    def model_is_part(self) -> bool:
+        """Whether leases are only counted by buckets, so that the model's optimum is a bound."""
+        return self.boundary and self._edges.size <= self.demand.capacity.shape[1]
+
+    @cached_property
+    def _edges(self) -> Ints:
+        demand, horizon = self.demand, self.demand.capacity.shape[1]
+        whole = bucket_edges(horizon, doubling=False)
+        slots = Selector(demand.slo, demand.best_effort, demand.capacity, whole).slots[0].size
+        return bucket_edges(horizon, doubling=True) if slots > self.most_slots else whole
 
     @cached_property
     def demand(self) -> RoundDemand:
