@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from apportion.executor.training.wording import job_id, listed, whole
-from apportion.instances.columns import Bools, Floats
+from apportion.instances.columns import Bools, Floats, Ints
 from apportion.instances.policy import Violation
 from apportion.instances.training import Allocation, Commitments, TrainingRound
 
@@ -87,28 +87,86 @@ def kept_ahead(round_: TrainingRound, a: Allocation) -> list[Violation]:
     if not (bound & ~before).any():
         return []
     end = np.where(jobs.preemptible[a.job], a.lease_end_s, np.inf)
-    found: list[Violation] = []
-    for i in ahead.tolist():
-        start = float(c.start_s[i])
-        on = bound & (end > start) & (a.job != c.job[i])
-        others = (c.start_s <= start) & (start < c.end_s)
-        # a job that holds its own reservation by then is counted once
-        others &= ~np.isin(c.job, a.job[on])
-        left = round_.capacity - np.bincount(
-            a.gpu_type[on], weights=a.gpus[on], minlength=round_.capacity.size
+    short = _short_ahead(round_, a, ahead, bound, end, a.gpu_type[bound & ~before])
+    return [
+        Violation(
+            "reservation_ahead",
+            f"job {job_id(round_, c.job[i])}: {c.gpus[i]} GPUs are reserved from"
+            f" {float(c.start_s[i]):g}, when jobs that start now and may not be stopped still"
+            " hold them",
         )
-        for kind in range(round_.capacity.size):
-            left[kind] -= c.gpus[others & (c.gpu_type == kind)].sum()
-        short = left < 0
-        if (short & np.isin(np.arange(left.size), a.gpu_type[bound & ~before])).any() or (
-            left.sum() < c.gpus[others & (c.gpu_type < 0)].sum()
-        ):
-            text = (
-                f"job {job_id(round_, c.job[i])}: {c.gpus[i]} GPUs are reserved from {start:g}, when"
-                " jobs that start now and may not be stopped still hold them"
-            )
-            found.append(Violation("reservation_ahead", text))
-    return found
+        for i in ahead[short].tolist()
+    ]
+
+
+def _short_ahead(
+    round_: TrainingRound, a: Allocation, ahead: Ints, bound: Bools, end: Floats, new: Ints
+) -> Bools:
+    """Tell which reservations ahead find too few GPUs when they begin, shape (ahead,).
+
+    What is reserved at an instant is the same for all that begin there, but for the job whose
+    reservation it is: its own lease does not stand in its way.
+    """
+    c, k = round_.commitments, round_.capacity.size
+    start = c.start_s[ahead]
+    first = np.full(int(bound.sum()), -np.inf)
+    held = (first, end[bound], a.gpus[bound], a.gpu_type[bound])
+    left = -_load(start, *held, k)
+    left[:, :k] += round_.capacity
+    # when each job's lease is over, if it may not be stopped before
+    until = np.full(len(round_.jobs), -np.inf)
+    until[a.job[bound]] = np.where(np.isnan(end[bound]), -np.inf, end[bound])
+    promised = (c.end_s, c.gpus, c.gpu_type)
+    # a job that holds its own reservation by then is counted once
+    twice = (np.clip(until[c.job], c.start_s, c.end_s), c.gpus, c.gpu_type)
+    left += _load(start, c.start_s, *twice, k) - _load(start, c.start_s, *promised, k)
+    own = np.flatnonzero(until[c.job[ahead]] > start)
+    if own.size:
+        job = c.job[ahead[own]]
+        left[own] += _load(start[own], *held, k, of=a.job[bound], asked=job)
+        left[own] -= _load(start[own], c.start_s, *promised, k, of=c.job, asked=job)
+    short = (left[:, np.unique(new)] < 0).any(axis=1)
+    return short | (left.sum(axis=1) < 0)
+
+
+def _load(
+    at_s: Floats, start_s: Floats, end_s: Floats, gpus: Ints, kind: Ints, kinds: int,
+    *, of: Ints | None = None, asked: Ints | None = None,
+) -> Ints:  # fmt: skip
+    """Sum the GPUs of half-open intervals at some instants.
+
+    Parameters
+    ----------
+    at_s
+        Instants, shape (q,).
+    start_s, end_s, gpus, kind
+        Of each interval, shape (m,); kind -1 is any type. One without an end (NaN) never begins.
+    kinds
+        GPU types.
+    of, asked
+        Groups of the intervals, shape (m,), and of the instants, shape (q,): those of other
+        groups do not count. None: there is one group.
+
+    Returns
+    -------
+    GPUs by type, those of any type last, shape (q, kinds + 1).
+    """
+    last = np.where(np.isnan(end_s), start_s, np.maximum(start_s, end_s))
+    instants = np.unique(np.concatenate((start_s, last, at_s)))
+    of, asked = (
+        np.zeros(column.size, dtype=np.int64) if group is None else group.astype(np.int64)
+        for group, column in ((of, gpus), (asked, at_s))
+    )
+    load = gpus[:, None] * (np.where(kind < 0, kinds, kind)[:, None] == np.arange(kinds + 1))
+    total = np.zeros((at_s.size, kinds + 1), dtype=np.int64)
+    when = asked * instants.size + np.searchsorted(instants, at_s)
+    # of other groups as much ends as begins, so that sums over all of them are enough
+    for side, sign in ((start_s, 1), (last, -1)):
+        key = of * instants.size + np.searchsorted(instants, side)
+        order = np.argsort(key, kind="stable")
+        summed = np.concatenate((np.zeros((1, kinds + 1), dtype=np.int64), load[order].cumsum(0)))
+        total += sign * summed[np.searchsorted(key[order], when, side="right")]
+    return total
 
 
 def _commitment_columns(c: Commitments) -> list[Violation]:
@@ -159,16 +217,16 @@ def _joint_capacity(round_: TrainingRound, c: Commitments, a: Allocation | None)
         "commitment_capacity", np.flatnonzero(gpus > largest),
         lambda i: f"{gpus[i]} GPUs promised, at most {largest[i]} in service",
     )  # fmt: skip
-    for instant in np.unique(np.maximum(start, round_.now_s)).tolist():
-        on = (start <= instant) & (instant < end)
-        for index, has in enumerate(capacity.tolist()):
-            total = int(gpus[on & (kind == index)].sum())
-            if total > has:
-                name = round_.cluster.types[index]
-                text = f"{name}: {total} GPUs promised at {instant:g}, {has} in service"
-                found.append(Violation("commitment_capacity", text))
-        total = int(gpus[on].sum())
-        if total > capacity.sum():
-            text = f"{total} GPUs promised at {instant:g}, {capacity.sum()} in service"
+    instants = np.unique(np.maximum(start, round_.now_s))
+    load = _load(instants, start, end, gpus, kind, capacity.size)
+    over, total = load[:, :-1] > capacity, load.sum(axis=1)
+    for row in np.flatnonzero(over.any(axis=1) | (total > capacity.sum())).tolist():
+        when = f"GPUs promised at {instants[row]:g}"
+        for index in np.flatnonzero(over[row]).tolist():
+            text = f"{load[row, index]} {when}, {capacity[index]} in service"
+            name = round_.cluster.types[index]
+            found.append(Violation("commitment_capacity", f"{name}: {text}"))
+        if total[row] > capacity.sum():
+            text = f"{total[row]} {when}, {capacity.sum()} in service"
             found.append(Violation("commitment_capacity", text))
     return found
