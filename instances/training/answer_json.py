@@ -10,15 +10,15 @@ import numpy as np
 from apportion.instances.columns import Floats
 from apportion.instances.errors import InstanceError
 from apportion.instances.files import shown
-from apportion.instances.training.allocation import Allocation, Outcome, Placement
-from apportion.instances.training.jobs_json import (
+from apportion.instances.plain_data import (
     codes,
+    columns_of,
     finite_or_null,
     known_keys,
     plain_list,
 )
+from apportion.instances.training.allocation import Allocation, Outcome, Placement
 from apportion.instances.training.round import TrainingRound
-from apportion.instances.training.round_json import columns_of
 
 ALLOCATION_KEYS = ("jobs", "lost")
 RUNNING_KEYS = ("job", "gpu_type", "gpus", "lease_end_s", "guaranteed", "nodes")

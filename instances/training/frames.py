@@ -10,11 +10,11 @@ import pandas as pd
 
 from apportion.instances.columns import Ints, Names, names
 from apportion.instances.errors import InstanceError, nearest
+from apportion.instances.plain_data import codes
 from apportion.instances.policy import Reason
 from apportion.instances.training.allocation import Commitments, Placement
 from apportion.instances.training.cluster import Cluster
 from apportion.instances.training.jobs import COLUMNS, Jobs
-from apportion.instances.training.jobs_json import codes
 from apportion.instances.training.round import TrainingRound
 from apportion.instances.training.tenants import Tenants
 

@@ -11,16 +11,10 @@ import numpy as np
 from apportion.instances.columns import Floats, Ints, Names, names
 from apportion.instances.errors import InstanceError, nearest
 from apportion.instances.files import PathLike, naming, read_json, shown, write_json
+from apportion.instances.plain_data import codes, known_keys, plain_list
 from apportion.instances.training.curves import FAMILIES, NO_CURVE
 from apportion.instances.training.jobs import Jobs
-from apportion.instances.training.jobs_json import (
-    JOB_KEYS,
-    codes,
-    jobs_from_dict,
-    jobs_to_dict,
-    known_keys,
-    plain_list,
-)
+from apportion.instances.training.jobs_json import JOB_KEYS, jobs_from_dict, jobs_to_dict
 from apportion.instances.training.true_curves import NOISE, TrueCurves
 from apportion.instances.versions import Migration, migrated, schema_name
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import NoneType
 from typing import Any, cast
 
 import numpy as np
 
-from apportion.instances.columns import Floats, Ints, Names
-from apportion.instances.errors import InstanceError, nearest
+from apportion.instances.columns import Ints, Names
+from apportion.instances.errors import InstanceError
 from apportion.instances.files import shown
+from apportion.instances.plain_data import codes, finite_or_null, known_keys, plain_list
 from apportion.instances.training.jobs import COLUMNS, INFINITE, RAGGED, Jobs, default_column
 
 REQUIRED = ("id", "gang", "work", "throughput_per_s")
@@ -20,79 +19,6 @@ JOB_KEYS: tuple[str, ...] = (
     *(part for parts in RAGGED.values() for part in parts),
 )  # fmt: skip
 """The keys of the section ``jobs``, in the order in which they are written."""
-
-_TOO_LARGE = 2**63  # whole numbers from here on do not fit 64 bits
-
-_TAKEN: Mapping[str, tuple[frozenset[type], str]] = {
-    "float": (frozenset({int, float}), "must be a number"),
-    "int": (frozenset({int, float}), "must be a whole number"),
-    "bool": (frozenset({bool}), "must be true or false"),
-    "name": (frozenset({str}), "must be a string"),
-}
-
-
-def known_keys(data: object, known: tuple[str, ...], where: str) -> dict[str, Any]:
-    """Pass an object whose keys are all known; the error names the nearest known one."""
-    if not isinstance(data, dict):
-        raise InstanceError(f"{where}: expected an object, got {shown(data)}")
-    section = cast(dict[str, Any], data)
-    for key in section:
-        if key not in known:
-            raise InstanceError(f"{where}.{key}: unknown key{nearest(key, known)}")
-    return section
-
-
-def plain_list(
-    data: object, kind: str, where: str, *, null: float | str | None = None
-) -> list[Any]:
-    """Pass a list whose entries are all of one kind.
-
-    Parameters
-    ----------
-    data
-        What the file holds.
-    kind
-        ``"float"``, ``"int"``, ``"bool"`` or ``"name"``.
-    where
-        Object and field, for the error.
-    null
-        What null stands for; None refuses it.
-    """
-    if not isinstance(data, list):
-        raise InstanceError(f"{where}: expected a list, got {shown(data)}")
-    values = cast(list[Any], data)
-    taken, rule = _TAKEN[kind]
-    found = set(map(type, values))
-    if null is not None and NoneType in found:
-        values = [null if value is None else value for value in values]
-        found.discard(NoneType)
-        found.add(type(null))
-    if not found <= taken:
-        at = next(i for i, value in enumerate(values) if type(value) not in taken)
-        raise InstanceError(f"{where}[{at}] = {shown(values[at])}: {rule}")
-    if int in found and max(map(abs, cast("list[float]", values))) >= _TOO_LARGE:
-        for at, value in enumerate(values):
-            if type(value) is int and abs(value) >= _TOO_LARGE:
-                raise InstanceError(f"{where}[{at}] = {shown(value)}: is too large")
-    return values
-
-
-def codes(names: list[str], known: Names, where: str, what: str) -> Ints:
-    """Replace names by their row numbers; the error names the nearest known one."""
-    row = {name: index for index, name in enumerate(known.tolist())}
-    try:
-        return np.array([row[name] for name in names], dtype=np.int64)
-    except KeyError:
-        at = next(i for i, name in enumerate(names) if name not in row)
-        hint = nearest(names[at], row)
-        raise InstanceError(f"{where}[{at}] = {shown(names[at])}: unknown {what}{hint}") from None
-
-
-def finite_or_null(values: Floats) -> list[float | None]:
-    """List a column with null for infinity."""
-    if np.isfinite(values).all():
-        return values.tolist()
-    return [None if value == np.inf else value for value in values.tolist()]
 
 
 def jobs_to_dict(jobs: Jobs, types: Names, tenants: Names) -> dict[str, Any]:

@@ -10,17 +10,17 @@ import numpy as np
 from apportion.instances.columns import Names
 from apportion.instances.errors import InstanceError, nearest
 from apportion.instances.files import PathLike, naming, read_json, shown, write_json
-from apportion.instances.policy import Reason
-from apportion.instances.training.allocation import Commitments, Placement
-from apportion.instances.training.cluster import Cluster
-from apportion.instances.training.jobs_json import (
+from apportion.instances.plain_data import (
     codes,
+    columns_of,
     finite_or_null,
-    jobs_from_dict,
-    jobs_to_dict,
     known_keys,
     plain_list,
 )
+from apportion.instances.policy import Reason
+from apportion.instances.training.allocation import Commitments, Placement
+from apportion.instances.training.cluster import Cluster
+from apportion.instances.training.jobs_json import jobs_from_dict, jobs_to_dict
 from apportion.instances.training.round import TrainingRound
 from apportion.instances.training.tenants import Tenants
 from apportion.instances.versions import Migration, migrated, schema_name
@@ -225,23 +225,6 @@ def placement_from_rows(data: object, jobs: Names, nodes: Names) -> Placement:
         codes(plain_list(node, "name", f"{where}.node"), nodes, f"{where}.node", "node"),
         plain_list(gpus, "int", f"{where}.gpus"),
     )
-
-
-def columns_of(
-    data: object, keys: tuple[str, ...], where: str, defaults: Mapping[str, Any] | None = None
-) -> list[list[Any]]:
-    """Turn a list of objects into one list a key; keys without a default must be there."""
-    if not isinstance(data, list):
-        raise InstanceError(f"{where}: expected a list of objects, got {shown(data)}")
-    filled = defaults or {}
-    columns: list[list[Any]] = [[] for _ in keys]
-    for index, entry in enumerate(cast(list[Any], data)):
-        row = known_keys(entry, keys, f"{where}[{index}]")
-        for key, column in zip(keys, columns, strict=True):
-            if key not in row and key not in filled:
-                raise InstanceError(f"{where}[{index}].{key} is missing")
-            column.append(row[key] if key in row else filled[key])
-    return columns
 
 
 def commitment_rows(promised: Commitments, jobs: Names, types: Names) -> list[dict[str, Any]]:
