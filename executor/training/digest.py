@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import fields
-from typing import Any, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
+from apportion.executor.fingerprint import feed, feed_table
 from apportion.instances.training import Scenario
 
 
@@ -22,26 +18,9 @@ def scenario_digest(scenario: Scenario) -> str:
     """
     out = hashlib.sha256()
     for part in ("cluster", "jobs", "tenants"):
-        table: Any = getattr(scenario, part)
-        for field in fields(table):
-            _feed(out, f"{part}.{field.name}", getattr(table, field.name))
+        feed_table(out, part, getattr(scenario, part))
     for name in ("epoch", "seed", "options", "true_work", "true_throughput_per_s"):
-        _feed(out, name, getattr(scenario, name))
+        feed(out, name, getattr(scenario, name))
     if scenario.true_curves is not None:
-        for field in fields(scenario.true_curves):
-            _feed(out, f"true_curves.{field.name}", getattr(scenario.true_curves, field.name))
+        feed_table(out, "true_curves", scenario.true_curves)
     return out.hexdigest()
-
-
-def _feed(out: Any, name: str, value: object) -> None:
-    out.update(f"{name}:".encode())
-    if not isinstance(value, np.ndarray):
-        out.update(repr(value).encode())
-        return
-    array = cast("NDArray[Any]", value)
-    out.update(f"{array.dtype.kind}{array.shape}".encode())
-    if array.dtype.kind == "U":
-        # the width of the column depends on the longest name anywhere; the names do not
-        out.update("\0".join(array.ravel().tolist()).encode())
-    else:
-        out.update(np.ascontiguousarray(array).tobytes())

@@ -17,9 +17,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from apportion.executor.training.codec import decode, encode
+from apportion.executor.codec import decode, encode
+from apportion.executor.json_lines import Lines
 from apportion.executor.training.digest import scenario_digest
-from apportion.executor.training.json_lines import Lines
 from apportion.instances.columns import Bools, Floats, Ints, freeze
 from apportion.instances.errors import InstanceError
 from apportion.instances.policy import Decision

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apportion.executor.training import codec, run
+from apportion.executor import codec
+from apportion.executor.training import run
 from apportion.instances import InstanceError
 
 HERE = Path(__file__).parent

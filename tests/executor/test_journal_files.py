@@ -7,8 +7,8 @@ import json
 import pytest
 
 from apportion.deciding import BoundPolicy
+from apportion.executor.json_lines import Lines
 from apportion.executor.training import run
-from apportion.executor.training.json_lines import Lines
 from apportion.formulations.training import FIFO
 from apportion.instances import InstanceError
 from apportion.instances.training import Cluster, Jobs, Scenario, Tenants
