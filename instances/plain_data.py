@@ -68,6 +68,18 @@ def plain_list(
     return values
 
 
+def plain_value(data: object, kind: str, where: str, *, null: float | str | None = None) -> Any:
+    """Pass one value of a kind; see ``plain_list``."""
+    if data is None and null is not None:
+        return null
+    taken, rule = _TAKEN[kind]
+    if type(data) not in taken:
+        raise InstanceError(f"{where} = {shown(data)}: {rule}")
+    if type(data) is int and abs(data) >= _TOO_LARGE:
+        raise InstanceError(f"{where} = {shown(data)}: is too large")
+    return data
+
+
 def codes(names: list[str], known: Names, where: str, what: str) -> Ints:
     """Replace names by their row numbers; the error names the nearest known one."""
     row = {name: index for index, name in enumerate(known.tolist())}
@@ -101,3 +113,48 @@ def columns_of(
                 raise InstanceError(f"{where}[{index}].{key} is missing")
             column.append(row[key] if key in row else filled[key])
     return columns
+
+
+def column_by_name(
+    data: object,
+    names: Names,
+    kind: str,
+    where: str,
+    *,
+    default: float | None = None,
+    least: float = -np.inf,
+    null: float | None = None,
+) -> list[Any]:
+    """Read a column that is given by name.
+
+    Parameters
+    ----------
+    data
+        Values by name.
+    names
+        The rows, in the order of the result.
+    kind, null
+        As in ``plain_list``.
+    where
+        Object and field, for errors.
+    default
+        Value of the names that are not given; None: all must be given.
+    least
+        Smallest value allowed.
+
+    Raises
+    ------
+    InstanceError
+        On unknown names, with the nearest known one, names left out, and values out of range.
+    """
+    section = known_keys(data, tuple(names.tolist()), where)
+    values: dict[str, Any] = {}
+    for name, value in section.items():
+        values[name] = plain_value(value, kind, f"{where}.{name}", null=null)
+        if not values[name] >= least:
+            raise InstanceError(f"{where}.{name} = {shown(value)}: must not be below {least:g}")
+    if default is None:
+        for name in names.tolist():
+            if name not in values:
+                raise InstanceError(f"{where}.{name} is missing")
+    return [values.get(name, default) for name in names.tolist()]

@@ -216,13 +216,16 @@ def _append(
         if key not in _KEYS:
             raise InstanceError(f"{where}.{key}: unknown key{nearest(str(key), _KEYS)}")
     name = table.get("microservice")
-    if name not in code:
+    if not isinstance(name, str) or name not in code:
         hint = nearest(name, code) if isinstance(name, str) else ""
         raise InstanceError(f"{where}.microservice = {name!r}: is not a microservice{hint}")
+    often = table.get("calls", 1.0)
+    if isinstance(often, bool) or not isinstance(often, int | float) or not often > 0:
+        raise InstanceError(f"{where}.calls = {often!r}: must be a positive number")
     columns["microservice"].append(code[name])
     columns["parent"].append(at[0])
     columns["stage"].append(at[1])
-    columns["calls"].append(table.get("calls", 1.0))
+    columns["calls"].append(often)
 
 
 def _listed(value: Any, where: str) -> list[Any]:
