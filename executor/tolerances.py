@@ -16,3 +16,32 @@ stops: memory may make a policy start a job late, but not this late."""
 SAME_INSTANT = 1e-12
 """Relative difference below which two times are one: sums such as 43.8 + 7.3 and products such as
 7 * 7.3 differ by an ulp, and a job that ends with a round must not be taken for one that does not."""
+
+UNIFORMISATION_TERMS = 24
+"""Terms of the series of a Poisson process with at most one event expected: what is left out is
+less than 1 / 25!, far below rounding."""
+
+ROUNDING_OF_CHAINS = 1e-15
+"""Some units in the last place. Every squaring of a transition matrix doubles the relative error,
+so that it is charged once for each state, term and event expected."""
+
+STIFFEST = 1e6
+"""Expected events of a stage beyond which its time is too short to matter: the bracket that comes
+from leaving it out, or from slowing it down to this, is about a millionth wide."""
+
+WIDEST_CHAIN = 128
+"""Stages beyond which squaring matrices costs more than stepping through events."""
+
+ROUNDING_OF_TRANSFORMS = 1e-11
+"""Fourier transforms of up to a million values between 0 and 1 lose less than this."""
+
+LATTICE_STEPS = 2000
+"""Steps to the target in which latencies with forks are looked at first."""
+
+LATTICE_STEPS_MOST = 32000
+"""Steps at which a claim that is still undecided is let stand: the bracket is then about 1e-5
+wide for each fork that something follows."""
+
+CLAIM_TOLERANCE = 1e-9
+"""Violation above its budget that a claim may have: planner and checker sum the same laws by
+different methods, each good to 1e-12 or better; nobody can measure this."""
