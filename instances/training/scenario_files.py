@@ -9,12 +9,12 @@ from typing import Any
 
 from apportion.instances.errors import InstanceError
 from apportion.instances.files import PathLike, write_bytes
+from apportion.instances.scenario_file import VERSION
 from apportion.instances.toml_text import toml_text
 from apportion.instances.training.cluster import Cluster
 from apportion.instances.training.cluster_tables import read_cluster
 from apportion.instances.training.jobs_file import JobsFile, write_jobs
 from apportion.instances.training.scenario import ExecutorOptions, Scenario
-from apportion.instances.training.scenario_keys import VERSION
 from apportion.instances.versions import schema_name
 
 JOBS_NAME = "jobs.json.gz"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from apportion.instances.scenario_file import VERSION
 from apportion.instances.tables import Rows, Table, Value, schema_of
 from apportion.instances.training.generate import GENERATOR_KEYS
 from apportion.instances.training.metric_stops import METRIC_STOPS
 from apportion.instances.versions import schema_name
 
-VERSION = 1
 MOST_GPUS = 1_000_000
 """GPUs of one type at most: a slip of the finger must not fill the memory with nodes."""
 

@@ -2,53 +2,46 @@
 
 from __future__ import annotations
 
-import datetime
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
+from apportion.instances import scenario_file
 from apportion.instances.errors import InstanceError, nearest
-from apportion.instances.files import PathLike, naming, read_text, shown
+from apportion.instances.files import PathLike, naming, shown
+from apportion.instances.scenario_file import (
+    BASE,
+    Rules,
+    chosen,
+    naming_variant,
+    open_scenario,
+    spelt_out,
+    variant_names,
+)
+from apportion.instances.scenario_merge import Kinds
 from apportion.instances.tables import read_table
 from apportion.instances.training.cluster import Cluster
 from apportion.instances.training.cluster_tables import read_cluster
 from apportion.instances.training.laws import SwitchCost
 from apportion.instances.training.metric_stops import metric_stops
 from apportion.instances.training.scenario import ExecutorOptions, Failure, Scenario
-from apportion.instances.training.scenario_keys import VERSION, WORKLOADS, scenario_table
-from apportion.instances.training.scenario_merge import merged
+from apportion.instances.training.scenario_keys import WORKLOADS, scenario_table
 from apportion.instances.training.workloads import Source, load_workload, noisy
-from apportion.instances.versions import Migration, migrated
 
-MIGRATIONS: Mapping[int, Migration] = {}
-"""For each older version of the format, the step to the next one."""
-
-BASE = "base"
-"""Name of the scenario without a variant, which no variant may bear."""
+__all__ = ["BASE", "KINDS", "bundled_names", "read_scenario", "variant_names"]
 
 Content = dict[str, Any]
 
+KINDS: Kinds = (
+    ("workload", "kind", frozenset({"weight_factor", "arrival_compression", "limit"})),
+    ("policy", "name", frozenset()),
+)
+"""Another kind of workload, or another policy, does not inherit the parameters of the first."""
+
 
 def bundled_names() -> tuple[str, ...]:
-    """List the scenarios that come with the package."""
-    found = resources.files("apportion.instances").joinpath("bundled").iterdir()
-    return tuple(sorted(Path(item.name).stem for item in found if item.name.endswith(".toml")))
-
-
-def variant_names(path: PathLike) -> tuple[str, ...]:
-    """List the variants of a scenario, in the order of the file.
-
-    Raises
-    ------
-    InstanceError
-        Where the file cannot be read, as ``read_scenario`` says.
-    """
-    file = _opened(path)
-    with naming(file.label):
-        return tuple(file.variants)
+    """List the training scenarios that come with the package."""
+    return scenario_file.bundled_names("training")
 
 
 def read_scenario(
@@ -78,91 +71,12 @@ def read_scenario(
         In one line: file, path of the table, key, value, and for unknown keys and names the
         nearest known one. Variants that were not asked for are checked too.
     """
-    file = _opened(path)
+    file = open_scenario(path)
     with naming(file.label):
-        content = _checked(file.base)
-        checked = {name: _variant(file, name) for name in file.variants}
-        if variant is not None:
-            if variant not in checked:
-                raise InstanceError(f"unknown variant {variant!r}{nearest(variant, checked)}")
-            content = checked[variant]
-        if overrides:
-            with naming("overrides"):
-                raw = file.base if variant is None else merged(file.base, file.variants[variant])
-                content = _checked(merged(raw, overrides))
-        if seed is not None:
-            content["seed"] = _seed(seed)
-        if variant is None:
+        rules = Rules(_checked, _check_names, KINDS)
+        content = chosen(file, rules, variant=variant, seed=seed, overrides=overrides)
+        with naming_variant(variant):
             return _built(content, file.folder)
-        with naming(f"variant {variant!r}"):
-            return _built(content, file.folder)
-
-
-@dataclass(frozen=True)
-class _File:
-    label: str
-    folder: Path | None
-    base: Content
-    variants: dict[str, Content]
-
-
-def _opened(path: PathLike) -> _File:
-    place = Path(path)
-    known = bundled_names()
-    if isinstance(path, str) and path in known and not place.exists():
-        item = resources.files("apportion.instances").joinpath("bundled", f"{path}.toml")
-        return _split(f"{path}.toml (bundled)", None, item.read_text(encoding="utf-8"))
-    if place.is_dir():
-        place = place / "scenario.toml"
-        if not place.exists():
-            raise InstanceError(f"{path}: the folder holds no scenario.toml")
-    with naming(path):
-        if isinstance(path, str) and not place.exists() and place.name == path and not place.suffix:
-            raise InstanceError(f"no such file, and no bundled scenario{nearest(path, known)}")
-        text = read_text(place)
-    return _split(str(place), place.parent, text)
-
-
-def _split(label: str, folder: Path | None, text: str) -> _File:
-    with naming(label):
-        try:
-            data = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise InstanceError(f"not TOML: {error}") from None
-        except RecursionError:
-            raise InstanceError("not read: the TOML is nested too deeply") from None
-        base = migrated(data, "scenario", VERSION, MIGRATIONS)
-        return _File(label, folder, base, _variants(base.pop("variant", [])))
-
-
-def _variants(rows: Any) -> dict[str, Content]:
-    if not isinstance(rows, list):
-        raise InstanceError(f"variant: expected a list of tables [[variant]], got {shown(rows)}")
-    out: dict[str, Content] = {}
-    for index, row in enumerate(cast(list[Any], rows)):
-        patch = dict(cast(Content, row)) if isinstance(row, dict) else {}
-        name = patch.pop("name", None)
-        if not isinstance(name, str) or not name:
-            raise InstanceError(f"variant[{index}].name = {shown(name)}: must be a string")
-        if name in out:
-            raise InstanceError(f"variant[{index}].name = {name!r}: already used")
-        if name == BASE:
-            raise InstanceError(
-                f"variant[{index}].name = {name!r}: names the scenario as it is; give it another"
-                " name"
-            )
-        for key in ("schema", "family"):
-            if key in patch:
-                raise InstanceError(f"variant {name!r}: {key}: a variant cannot change it")
-        out[name] = patch
-    return out
-
-
-def _variant(file: _File, name: str) -> Content:
-    with naming(f"variant {name!r}"):
-        content = _checked(merged(file.base, file.variants[name]))
-        _check_names(content)
-        return content
 
 
 def _check_names(content: Content) -> None:
@@ -196,16 +110,7 @@ def _checked(content: Content) -> Content:
     if not isinstance(kind, str) or kind not in WORKLOADS:
         hint = nearest(kind if isinstance(kind, str) else "", WORKLOADS)
         raise InstanceError(f"workload.kind = {shown(kind)}{hint}")
-    epoch = content.get("epoch")
-    if isinstance(epoch, datetime.datetime):  # TOML has instants of its own
-        content = {**content, "epoch": epoch.isoformat()}
-    return read_table(scenario_table(kind), content, "")
-
-
-def _seed(seed: object) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise InstanceError(f"seed = {shown(seed)}: must be a whole number, not negative")
-    return seed
+    return read_table(scenario_table(kind), spelt_out(content), "")
 
 
 def _built(content: Content, folder: Path | None) -> Scenario:

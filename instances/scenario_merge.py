@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 Content = dict[str, Any]
 
+Kinds: TypeAlias = tuple[tuple[str, str, frozenset[str]], ...]
+"""Tables with a key that says what kind they are of, and the keys that all kinds share."""
 
-def merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> Content:
+
+def merged(base: Mapping[str, Any], patch: Mapping[str, Any], kinds: Kinds) -> Content:
     """Override tables deeply.
 
     Parameters
@@ -17,22 +20,23 @@ def merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> Content:
         The file's tables.
     patch
         The values that differ. A list of tables with names merges by name, new names are
-        appended; every other list is replaced. Another kind of workload, or another policy,
-        does not inherit the parameters of the first.
+        appended; every other list is replaced.
+    kinds
+        Tables that do not inherit the parameters of another kind: where the patch changes the
+        key, only what all kinds share stays.
 
     Returns
     -------
     dict
         A new object; neither argument is changed.
     """
-    return _deep(_dropped(base, patch), patch)
+    return _deep(_dropped(base, patch, kinds), patch)
 
 
-def _dropped(base: Mapping[str, Any], patch: Mapping[str, Any]) -> Content:
+def _dropped(base: Mapping[str, Any], patch: Mapping[str, Any], kinds: Kinds) -> Content:
     """Leave out what an override of the kind makes meaningless."""
-    from_common = {"weight_factor", "arrival_compression", "limit"}
     out = dict(base)
-    for section, key, kept in (("workload", "kind", from_common), ("policy", "name", set[str]())):
+    for section, key, kept in kinds:
         old, new = base.get(section), patch.get(section)
         if not isinstance(old, Mapping) or not isinstance(new, Mapping):
             continue
