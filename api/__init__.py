@@ -7,9 +7,10 @@ from apportion.admitting import Admission, admit
 from apportion.answer import Answer
 from apportion.answer_reading import read_answer
 from apportion.auditing import audit
+from apportion.checking import check
 from apportion.comparing import compare
 from apportion.deciding import EngineError
-from apportion.executor.training import check
+from apportion.families.lookup import read_round, read_scenario, write_round
 from apportion.formulations.training import (
     DRF,
     EDF,
@@ -48,10 +49,7 @@ from apportion.instances.training import (
     Tenants,
     TrainingRound,
     from_frame,
-    read_round,
-    read_scenario,
     to_frame,
-    write_round,
 )
 from apportion.questions.explaining import Explanation, explain
 from apportion.questions.pricing import prices

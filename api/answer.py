@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from apportion.families.family import Family
+from apportion.families.lookup import family_of
 from apportion.instances import Decision, InstanceError, Stage
 from apportion.instances.files import write_json
 from apportion.instances.memory_json import dump_memory
-from apportion.instances.training import Allocation, Jobs, Outcome, TrainingRound, round_after
-from apportion.instances.training.answer_json import allocation_to_dict
-from apportion.instances.training.planned import planned_outcome
-from apportion.instances.training.round_json import commitment_rows, round_to_dict
 from apportion.instances.versions import schema_name
 
 VERSION = 1
@@ -52,7 +50,7 @@ class Answer:
 
     policy: str
     parameters: Mapping[str, Any]
-    round_: TrainingRound
+    round_: Any
     decision: Decision
     memory: Any = None
     elapsed_s: float = 0.0
@@ -61,11 +59,11 @@ class Answer:
 
     def next_round(
         self,
-        outcome: Outcome | None = None,
+        outcome: Any = None,
         *,
         now_s: float | None = None,
-        arrivals: Jobs | None = None,
-    ) -> TrainingRound:
+        arrivals: Any = None,
+    ) -> Any:
         """Build the round that follows: finished jobs leave, the others carry on, newcomers join.
 
         Parameters
@@ -83,20 +81,19 @@ class Answer:
             Where the parts do not fit together.
         """
         if outcome is None:
-            outcome = planned_outcome(self.round_, self.allocation, now_s)
+            outcome = self.family.rules.planned_outcome(self.round_, self.allocation, now_s)
         elif now_s is not None and now_s != outcome.end_s:
             raise InstanceError(f"now_s = {now_s}: the outcome ends at {outcome.end_s}")
-        return round_after(
-            self.round_,
-            self.allocation,
-            outcome,
-            arrivals=arrivals,
-            commitments=self.decision.commitments,
-        )
+        return self.family.rules.round_after(self.round_, self.decision, outcome, arrivals)
 
     @property
-    def allocation(self) -> Allocation:
-        """Who runs where."""
+    def family(self) -> Family:
+        """What the face knows of the round's family."""
+        return family_of(self.round_)
+
+    @property
+    def allocation(self) -> Any:
+        """What was decided, the family's own type: for training jobs, who runs where."""
         return self.decision.allocation
 
     @property
@@ -131,12 +128,12 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """Give the answer as plain data; wall times stand apart under ``timings``."""
-        decision, round_ = self.decision, self.round_
-        ids, types = round_.jobs.id, round_.cluster.types
+        decision, round_, family = self.decision, self.round_, self.family
+        files = family.files
         next_s, promised = decision.next_decision_s, decision.commitments
         return {
             "schema": schema_name("answer", VERSION),
-            "family": "training",
+            "family": family.name,
             "policy": {"name": self.policy, "parameters": dict(self.parameters)},
             "status": decision.status,
             "objective": decision.objective,
@@ -146,12 +143,12 @@ class Answer:
             "until_change": next_s is not None and bool(np.isinf(next_s)),
             "time_limited": decision.time_limited,
             "notes": list(decision.notes),
-            "allocation": allocation_to_dict(round_, decision.allocation),
-            "commitments": None if promised is None else commitment_rows(promised, ids, types),
+            "allocation": files.allocation_to_dict(round_, decision.allocation),
+            "commitments": None if promised is None else files.commitment_rows(round_, promised),
             "shares": None if decision.shares is None else decision.shares.to_dict(),
-            "jobs": {
+            files.rows: {
                 **{name: _shown_column(column) for name, column in decision.per_job.items()},
-                "id": ids.tolist(),
+                "id": files.row_names(round_),
             },
             "stages": [
                 {name: getattr(stage, name) for name in STAGE_KEYS} for stage in decision.stages
@@ -159,7 +156,7 @@ class Answer:
             "certificate": None if self.certificate is None else dict(self.certificate),
             "carry": _plain(decision.carry),
             "memory": _plain(self.memory),
-            "round": round_to_dict(round_),
+            "round": files.round_to_dict(round_),
             "timings": {
                 "elapsed_s": self.elapsed_s,
                 "stages_s": [stage.elapsed_s for stage in decision.stages],

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any, cast
 
 from apportion.answer import STAGE_KEYS, VERSION, Answer
+from apportion.families.family import Family
+from apportion.families.lookup import family_in
 from apportion.instances import Decision, InstanceError, Stage
 from apportion.instances.columns import bools, floats, ints, names
 from apportion.instances.errors import nearest
 from apportion.instances.files import naming, read_json, shown
 from apportion.instances.memory_json import load_memory
 from apportion.instances.policy import Column
-from apportion.instances.training import Shares, TrainingRound
-from apportion.instances.training.answer_json import allocation_from_dict
 from apportion.instances.training.jobs_json import known_keys
-from apportion.instances.training.round_json import commitments_from_rows, round_from_dict
 from apportion.instances.versions import Migration, migrated
 from apportion.solver import Status
 
@@ -29,7 +28,7 @@ STATUSES = (*(status.name for status in Status), "HEURISTIC")
 
 _KEYS = (
     "family", "policy", "status", "objective", "bound", "gap", "next_decision_s", "until_change",
-    "time_limited", "notes", "allocation", "commitments", "shares", "jobs", "stages", "carry",
+    "time_limited", "notes", "allocation", "commitments", "shares", "stages", "carry",
     "memory", "round", "timings", "skipped", "certificate",
 )  # fmt: skip
 
@@ -55,21 +54,23 @@ def answer_from_dict(data: object) -> Answer:
     InstanceError
         On anything that is not an answer, naming the field.
     """
-    found = known_keys(migrated(data, "answer", VERSION, MIGRATIONS), _KEYS, "answer")
+    content = migrated(data, "answer", VERSION, MIGRATIONS)
+    family = family_in(content, "answer.family")
+    found = known_keys(content, (*_KEYS, family.files.rows), "answer")
     for key in ("family", "policy", "status", "allocation", "round"):
         if key not in found:
             raise InstanceError(f"answer.{key} is missing")
-    if found["family"] != TrainingRound.family:
-        raise InstanceError(f"answer.family = {shown(found['family'])}: expected 'training'")
+    if found["family"] != family.name:
+        raise InstanceError(f"answer.family = {shown(found['family'])}: must be a string")
     with naming("answer.round"):
-        round_ = round_from_dict(found["round"])
+        round_ = family.files.round_from_dict(found["round"])
     policy = known_keys(found["policy"], ("name", "parameters"), "answer.policy")
     timings = known_keys(found.get("timings", {}), ("elapsed_s", "stages_s"), "answer.timings")
     return Answer(
         policy=_text(policy.get("name"), "answer.policy.name"),
         parameters=_object(policy.get("parameters", {}), "answer.policy.parameters"),
         round_=round_,
-        decision=_decision(found, round_, timings),
+        decision=_decision(found, family, round_, timings),
         memory=_memory(found.get("memory"), "answer.memory"),
         elapsed_s=_number(timings.get("elapsed_s"), "answer.timings.elapsed_s") or 0.0,
         certificate=_certificate(found.get("certificate")),
@@ -78,7 +79,7 @@ def answer_from_dict(data: object) -> Answer:
 
 
 def _decision(
-    data: Mapping[str, Any], round_: TrainingRound, timings: Mapping[str, Any]
+    data: Mapping[str, Any], family: Family, round_: Any, timings: Mapping[str, Any]
 ) -> Decision:
     status = _text(data["status"], "answer.status")
     if status not in STATUSES:
@@ -87,21 +88,23 @@ def _decision(
     if _truth(data.get("until_change", False), "answer.until_change"):
         next_s = math.inf
     promised = data.get("commitments")
-    ids, types = round_.jobs.id, round_.cluster.types
+    shares = data.get("shares")
+    files = family.files
     with naming("answer"):
-        allocation = allocation_from_dict(round_, data["allocation"])
-        commitments = None if promised is None else commitments_from_rows(promised, ids, types)
+        allocation = files.allocation_from_dict(round_, data["allocation"])
+        commitments = None if promised is None else files.commitments_from_rows(round_, promised)
+        shares = None if shares is None else files.shares_from_dict(shares)
     return Decision(
         allocation=allocation,
         status=status,
         objective=_number(data.get("objective"), "answer.objective"),
         bound=_number(data.get("bound"), "answer.bound"),
         gap=_number(data.get("gap"), "answer.gap"),
-        shares=_shares(data.get("shares")),
+        shares=shares,
         carry=_memory(data.get("carry"), "answer.carry"),
         next_decision_s=next_s,
         commitments=commitments,
-        per_job=_per_job(data.get("jobs", {}), round_),
+        per_job=_per_row(data.get(files.rows, {}), files.rows, files.row_names(round_)),
         stages=_stages(data.get("stages", []), timings.get("stages_s", [])),
         notes=_texts(data.get("notes", []), "answer.notes"),
         time_limited=_truth(data.get("time_limited", False), "answer.time_limited"),
@@ -113,14 +116,14 @@ def _certificate(data: object) -> dict[str, Any] | None:
     return None if data is None else _object(data, "answer.certificate")
 
 
-def _per_job(data: object, round_: TrainingRound) -> dict[str, Column]:
-    columns = _object(data, "answer.jobs")
+def _per_row(data: object, rows: str, known: list[str]) -> dict[str, Column]:
+    where = f"answer.{rows}"
+    columns = _object(data, where)
     ids = columns.pop("id", None)
-    if ids is not None and ids != round_.jobs.id.tolist():
-        raise InstanceError(f"answer.jobs.id = {shown(ids)}: not the jobs of its round, in order")
+    if ids is not None and ids != known:
+        raise InstanceError(f"{where}.id = {shown(ids)}: not the {rows} of its round, in order")
     return {
-        name: _column(column, f"answer.jobs.{name}", len(round_.jobs))
-        for name, column in columns.items()
+        name: _column(column, f"{where}.{name}", len(known)) for name, column in columns.items()
     }
 
 
@@ -136,11 +139,6 @@ def _column(data: object, where: str, count: int) -> Column:
         return ints(values, where, (count,))
     numbers = [math.inf if value is None else _number(value, where) for value in values]
     return floats(numbers, where, (count,))
-
-
-def _shares(data: object) -> Shares | None:
-    with naming("answer"):
-        return None if data is None else Shares.from_dict(data)
 
 
 def _stages(data: object, times: object) -> tuple[Stage, ...]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from apportion.answer import Answer
+from apportion.families.lookup import training_round
 from apportion.instances import InstanceError, Policy
 from apportion.instances.training import Shares, TrainingRound
-from apportion.instances.training.round_json import read_round
 from apportion.registry import make_policy
 from apportion.results import Audit, AuditedUsers, audit_users, users_of_leases, users_of_shares
 from apportion.results.auditing.audited import TOLERANCE
@@ -86,7 +86,7 @@ def audit(
     ("this round's leases", True)
     """
     budget = budget_of(time_limit_s)
-    asked = round_ if isinstance(round_, TrainingRound) else read_round(round_)
+    asked = training_round(round_, "audit")
     chosen = make_policy(policy, parameters)
 
     def decided(one: TrainingRound) -> Answer:

@@ -14,11 +14,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from apportion.executor.training import scenario_digest
+from apportion.families.family import Metrics
+from apportion.families.lookup import scenario_family
 from apportion.instances import InstanceError
 from apportion.instances.files import read_json, write_json
-from apportion.instances.training.scenario_toml import read_scenario
-from apportion.results import TrainingMetrics, training_metrics
 from apportion.simulating import simulate
 
 BAD_CELL = 2
@@ -59,7 +58,7 @@ class Cells:
         self._live: set[subprocess.Popen[str]] = set()
         self._stopped = False
 
-    def run(self, cell: Cell, path: Path) -> TrainingMetrics:
+    def run(self, cell: Cell, path: Path) -> Metrics:
         """Run a cell in a child that keeps its metrics in a file, or read what is kept.
 
         Raises
@@ -83,7 +82,7 @@ class Cells:
         if child.returncode != 0:
             last = (said.strip().splitlines() or ["no message"])[-1]
             raise CellError(f"{cell.label}: the run ended with code {child.returncode}: {last}")
-        return _metrics_in(read_json(path), path)
+        return _metrics_in(cell, read_json(path), path)
 
     def _started(self, cell: Cell) -> subprocess.Popen[str]:
         with self._lock:
@@ -126,30 +125,33 @@ def timings_path(path: Path) -> Path:
     return path.with_suffix(".timings.json")
 
 
-def _metrics_in(found: Any, path: Path) -> TrainingMetrics:
+def _metrics_in(cell: Cell, found: Any, path: Path) -> Metrics:
     """Read the metrics of a cell, with the wall times that lie beside it."""
-    return TrainingMetrics.from_dict({**found["metrics"], **read_json(timings_path(path))})
+    runs = scenario_family(cell.scenario).runs
+    return runs.metrics_from_dict({**found["metrics"], **read_json(timings_path(path))})
 
 
-def kept(cell: Cell, path: Path) -> TrainingMetrics | None:
+def kept(cell: Cell, path: Path) -> Metrics | None:
     """Read a finished cell, unless the scenario or the program has changed since."""
     try:
         found = read_json(path)
-        metrics = _metrics_in(found, path)
+        metrics = _metrics_in(cell, found, path)
         same = found["version"] == version("apportion")
     except (InstanceError, LookupError, TypeError, ValueError):
         return None  # not there, or not one of ours: the cell is run again
-    world = read_scenario(cell.scenario, variant=cell.variant, seed=cell.seed)
-    return metrics if same and found.get("scenario_digest") == scenario_digest(world) else None
+    runs = scenario_family(cell.scenario).runs
+    world = runs.read_scenario(cell.scenario, variant=cell.variant, seed=cell.seed)
+    return metrics if same and found.get("scenario_digest") == runs.digest(world) else None
 
 
 def run_cell(cell: Cell, path: Path) -> None:
     """Run a cell here and keep its metrics."""
-    world = read_scenario(cell.scenario, variant=cell.variant, seed=cell.seed)
+    runs = scenario_family(cell.scenario).runs
+    world = runs.read_scenario(cell.scenario, variant=cell.variant, seed=cell.seed)
     done = simulate(
         world, cell.policy, parameters=cell.parameters, gap=cell.gap, backend=cell.backend
     )
-    metrics = training_metrics(done).as_dict(timings=True)
+    metrics = runs.metrics(done).as_dict(timings=True)
     # wall times first: a cell that is there is whole
     write_json(timings_path(path), {"timings": metrics.pop("timings")})
     write_json(
@@ -157,7 +159,7 @@ def run_cell(cell: Cell, path: Path) -> None:
         {
             "cell": asdict(cell),
             "version": version("apportion"),
-            "scenario_digest": scenario_digest(world),
+            "scenario_digest": runs.digest(world),
             "metrics": metrics,
         },
     )

@@ -20,8 +20,8 @@ from apportion.answer_reading import read_answer
 from apportion.auditing import audit as audit_round
 from apportion.comparing import compare as compare_runs
 from apportion.demo import demo as run_demo
-from apportion.executor.training import check as check_allocation
 from apportion.exits import DONE, INTERRUPTED, NO, OF_STATUS, told
+from apportion.families.lookup import family_of, read_round, scenario_family, training_round
 from apportion.importing import import_trace
 from apportion.instances import InstanceError
 from apportion.instances.files import (
@@ -30,16 +30,16 @@ from apportion.instances.files import (
     naming,
     read_json,
     read_text,
+    shown,
     write_bytes,
 )
 from apportion.instances.memory_json import dump_memory, load_memory
-from apportion.instances.training.answer_json import allocation_from_dict, outcome_from_dict
-from apportion.instances.training.round_json import read_round
 from apportion.options import (
     AsJson,
     Backend,
     Gap,
     Limit,
+    MaybePolicy,
     Params,
     PolicyName,
     ScenarioName,
@@ -56,8 +56,7 @@ from apportion.policy_list import policies_table, policy_table
 from apportion.progress import cell_progress, run_progress
 from apportion.questions.explaining import explain as explain_round
 from apportion.questions.pricing import prices as price_gpus
-from apportion.registry import make_policy
-from apportion.results import metrics_table, training_metrics, utilisation_figure
+from apportion.registry import made_for
 from apportion.results.table import Table
 from apportion.show import answer_tables
 from apportion.simulating import policy_of
@@ -102,7 +101,7 @@ def demo(
 @app.command()
 def solve(
     round_file: Annotated[Path, typer.Argument(metavar="ROUND", help="A round file.")],
-    policy: PolicyName = "fft",
+    policy: MaybePolicy = None,
     param: Params = None,
     time_limit: TimeLimit = None,
     gap: Gap = 1e-4,
@@ -121,7 +120,7 @@ def solve(
     # a device or a pipe is written to as it is: no file is made beside it
     writable(**{name: path for name, path in targets.items() if path and not in_place(path)})
     asked = read_round(round_file)
-    chosen = make_policy(policy, parameters(param))
+    chosen = made_for(family_of(asked), policy, parameters(param))
     last = None if previous is None else read_answer(previous)
     with _naming_memory(memory):
         answer = solve_round(
@@ -169,7 +168,7 @@ def _outcome(path: Path | None, last: Answer | None) -> Any:
         raise InstanceError("--outcome needs --previous, the answer it belongs to")
     data = read_json(path)
     with naming(path):
-        return outcome_from_dict(last.round_, data)
+        return last.family.files.outcome_from_dict(last.round_, data)
 
 
 def _model(answer: Answer, policy: Any) -> Model:
@@ -197,15 +196,17 @@ def simulate(
     as_json: AsJson = False,
 ) -> None:
     """Carry a scenario out under one policy."""
-    with run_progress(scenario) as tick:
+    family = scenario_family(scenario)
+    with run_progress(scenario, family.runs.counted) as tick:
         done = simulate_scenario(
             scenario, policy, parameters=parameters(param), variant=variant, seed=seed, out=out,
             gap=gap, backend=solver, time_limit_s=time_limit, progress=tick,
         )  # fmt: skip
-    metrics = training_metrics(done)
-    _print(metrics_table(metrics, title=f"{done.scenario.name} under {policy_of(done)}"), as_json)
-    if not as_json:
-        Console().print(utilisation_figure(done))
+    title = f"{done.scenario.name} under {policy_of(done)}"
+    _print(family.tables.metrics(family.runs.metrics(done), title=title), as_json)
+    figure = family.tables.figure(done)
+    if figure is not None and not as_json:
+        Console().print(figure)
 
 
 @app.command()
@@ -256,12 +257,18 @@ def check(
 ) -> None:
     """Check an answer against a round, without any solver. Exit 1 if a rule is broken."""
     asked = read_round(round_file)
+    family = family_of(asked)
     data: Any = read_json(answer_file)
     with naming(answer_file):
         if not isinstance(data, dict) or "allocation" not in data:
             raise InstanceError("has no 'allocation': not an answer")
-        allocation = allocation_from_dict(asked, cast("dict[str, Any]", data)["allocation"])
-    broken = check_allocation(asked, allocation)
+        told = cast("dict[str, Any]", data)
+        if told.get("family", family.name) != family.name:
+            raise InstanceError(
+                f"family = {shown(told['family'])}: the round {round_file} is of {family.name!r}"
+            )
+        allocation = family.files.allocation_from_dict(asked, told["allocation"])
+    broken = family.rules.check(asked, allocation)
     if as_json:
         rows = [{"rule": one.rule, "message": one.message} for one in broken]
         sys.stdout.write(json.dumps({"valid": not broken, "violations": rows}, indent=1) + "\n")
@@ -269,9 +276,7 @@ def check(
         for one in broken:
             sys.stdout.write(f"{one.rule}: {one.message}\n")
     else:
-        sys.stdout.write(
-            f"valid: {allocation.job.size} jobs on {int(allocation.gpus.sum())} GPUs\n"
-        )
+        sys.stdout.write(f"valid: {family.tables.plan(asked, allocation)}\n")
     raise typer.Exit(NO if broken else DONE)
 
 
@@ -284,7 +289,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check every claim of an answer, without any solver. Exit 1 if one does not hold."""
-    found = verify_answer(read_answer(answer_file), read_round(round_file))
+    found = verify_answer(read_answer(answer_file), training_round(round_file, "verify"))
     if as_json:
         sys.stdout.write(json_text(found.to_dict()) + "\n")
     else:
@@ -311,7 +316,7 @@ def explain(
     """Tell why a round is impossible, or why jobs got what they got."""
     with _naming_memory(memory):
         found = explain_round(
-            read_round(round_file), policy, job, parameters=parameters(param), memory=_memory(memory),
+            training_round(round_file, "explain"), policy, job, parameters=parameters(param), memory=_memory(memory),
             time_limit_s=time_limit, gap=gap, backend=solver,
         )  # fmt: skip
     if as_json:
@@ -336,7 +341,7 @@ def prices(
     """Tell what one more GPU of each type would be worth."""
     with _naming_memory(memory):
         table = price_gpus(
-            read_round(round_file), policy, parameters=parameters(param), memory=_memory(memory),
+            training_round(round_file, "prices"), policy, parameters=parameters(param), memory=_memory(memory),
             time_limit_s=time_limit, gap=gap, backend=solver,
         )  # fmt: skip
     _print(table, as_json)
@@ -372,7 +377,7 @@ def audit(
     """Tell which fairness properties a plan has. Exit 1 if one that was asked does not hold."""
     with _naming_memory(memory):
         found = audit_round(
-            read_round(round_file), policy, parameters=parameters(param), memory=_memory(memory),
+            training_round(round_file, "audit"), policy, parameters=parameters(param), memory=_memory(memory),
             properties=None if asked is None else listed(asked, "--property"),
             probe=[] if probe is None else [number(one) for one in listed(probe, "--probe")],
             leases=leases, capped=capped, time_limit_s=time_limit, gap=gap, backend=solver,
@@ -399,7 +404,7 @@ def admit(
     """Tell whether a job's deadline would be met, and what it would cost. Exit 1 if not."""
     with _naming_memory(memory):
         found = admit_job(
-            read_round(round_file), job, policy, parameters=parameters(param),
+            training_round(round_file, "admit"), job, policy, parameters=parameters(param),
             memory=_memory(memory), time_limit_s=time_limit, gap=gap, backend=solver,
         )  # fmt: skip
     if as_json:

@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from apportion.cell import Cell, Cells
+from apportion.families.family import BASE, Metrics
+from apportion.families.lookup import family_of, is_scenario, scenario_family
 from apportion.instances import InstanceError, Policy
-from apportion.instances.training import Scenario
-from apportion.instances.training.scenario_toml import BASE, read_scenario, variant_names
-from apportion.registry import label_of, make_policy, policy_from_label, told_parameters
-from apportion.results import Labels, Table, TrainingMetrics, comparison_table, training_metrics
+from apportion.registry import label_of, made_for, make_policy, policy_from_label, told_parameters
+from apportion.results import Labels, Table
 from apportion.simulating import made_folder, simulate
 from apportion.solving import solver_of
 
-CellDone = Callable[[Cell, TrainingMetrics, int, int], None]
+CellDone = Callable[[Cell, Metrics, int, int], None]
 """Called after each cell with the cell, its metrics, cells done and cells in all."""
 
 
 def compare(
-    scenario: Scenario | str | Path,
+    scenario: Any,
     policies: Sequence[str | Policy],
     *,
     variants: Sequence[str] | None = None,
@@ -43,7 +43,7 @@ def compare(
     Parameters
     ----------
     scenario
-        A scenario file, the name of a bundled one, or a scenario.
+        A scenario file, the name of a bundled one, or a scenario, of any family.
     policies
         Names, ``"name:parameter=value"`` labels, or policies.
     variants
@@ -74,7 +74,7 @@ def compare(
     solver_of(gap, backend, 0)
     if workers is not None and workers < 1:
         raise InstanceError(f"compare: workers = {workers}: must be at least 1")
-    if isinstance(scenario, Scenario) or not all(isinstance(one, str) for one in policies):
+    if is_scenario(scenario) or not all(isinstance(one, str) for one in policies):
         if out is not None:
             raise InstanceError("compare: out needs a scenario file and policies by name")
         return _compare_here(scenario, policies, variants, seeds, gap, backend, done)
@@ -87,11 +87,11 @@ def compare(
         (Labels(cell.label, cell.variant or BASE, cell.seed or 0), metrics)
         for cell, metrics in zip(cells, found, strict=True)
     ]
-    return comparison_table(labelled, title=_title(scenario))
+    return scenario_family(scenario).tables.comparison(labelled, title=_title(scenario))
 
 
-def _title(scenario: Scenario | str | Path) -> str:
-    return scenario.name if isinstance(scenario, Scenario) else Path(scenario).stem
+def _title(scenario: Any) -> str:
+    return scenario.name if is_scenario(scenario) else Path(scenario).stem
 
 
 def _cells(
@@ -102,9 +102,10 @@ def _cells(
     if not policies or not chosen:
         raise InstanceError("compare: needs at least one policy and one variant")
     cells: list[Cell] = []
+    family = scenario_family(scenario)
     for label in policies:
         name, given = policy_from_label(label)
-        make_policy(name, given)
+        made_for(family, name, given)
         cells += [
             Cell(label, name, given, scenario, None if v == BASE else v, s, gap, backend)
             for v in chosen
@@ -117,10 +118,11 @@ def _cells(
 
 def _chosen(scenario: str | Path, variants: Sequence[str] | None) -> list[str]:
     """Give the names of variants to run, all of which can be read."""
-    known = variant_names(scenario)
+    runs = scenario_family(scenario).runs
+    known = runs.variant_names(scenario)
     chosen = [BASE, *known] if variants is None else list(variants)
     for name in chosen:
-        read_scenario(scenario, variant=None if name == BASE else name)
+        runs.read_scenario(scenario, variant=None if name == BASE else name)
     return chosen
 
 
@@ -142,9 +144,9 @@ def _processors() -> int:
 
 def _run_all(
     cells: Sequence[Cell], folder: Path, workers: int, done: CellDone | None
-) -> list[TrainingMetrics]:
+) -> list[Metrics]:
     """Run the cells that are not kept yet, a few processes at a time."""
-    found: list[TrainingMetrics | None] = [None] * len(cells)
+    found: list[Metrics | None] = [None] * len(cells)
     children = Cells()
     with ThreadPoolExecutor(max_workers=max(1, min(workers, len(cells)))) as pool:
         places = {
@@ -172,18 +174,23 @@ def _key(cell: Cell) -> str:
 
 
 def _compare_here(
-    scenario: Scenario | str | Path, policies: Sequence[str | Policy],
+    scenario: Any, policies: Sequence[str | Policy],
     variants: Sequence[str] | None, seeds: Iterable[int] | None, gap: float, backend: str,
     done: CellDone | None,
 ) -> Table:  # fmt: skip
     """Run objects in this process, one after the other."""
-    if isinstance(scenario, Scenario):
+    family = family_of(scenario) if is_scenario(scenario) else scenario_family(scenario)
+    if is_scenario(scenario):
         if variants is not None or seeds is not None:
             raise InstanceError("compare: variants and seeds need a scenario file")
         worlds = [(BASE, 0, scenario)]
     else:
         worlds = [
-            (v, seed or 0, read_scenario(scenario, variant=None if v == BASE else v, seed=seed))
+            (
+                v,
+                seed or 0,
+                family.runs.read_scenario(scenario, variant=None if v == BASE else v, seed=seed),
+            )
             for v in _chosen(scenario, variants)
             for seed in _grid(seeds)
         ]
@@ -195,12 +202,12 @@ def _compare_here(
     }
     if len(labelled) < len(policies):
         raise InstanceError("compare: a policy is named twice")
-    rows: list[tuple[Labels, TrainingMetrics]] = []
+    rows: list[tuple[Labels, Metrics]] = []
     for label, chosen_policy in labelled.items():
         for variant, seed, world in worlds:
-            metrics = training_metrics(simulate(world, chosen_policy, gap=gap, backend=backend))
+            metrics = family.runs.metrics(simulate(world, chosen_policy, gap=gap, backend=backend))
             rows.append((Labels(label, variant, seed), metrics))
             if done is not None:
                 cell = Cell(label, chosen_policy.name, {}, world.name, variant, seed, gap, backend)
                 done(cell, metrics, len(rows), len(policies) * len(worlds))
-    return comparison_table(rows, title=_title(scenario))
+    return family.tables.comparison(rows, title=_title(scenario))

@@ -6,10 +6,9 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
-from apportion.certifying import certificate
-from apportion.executor.training import check, check_commitments, place
+from apportion.families.family import Rules
+from apportion.families.lookup import family_of
 from apportion.instances import Decision, Policy, Reactive, Reason
-from apportion.instances.training import TrainingRound
 from apportion.side_rules import SideRules, extended, without_proof
 from apportion.solver import Budget, Solver, Status
 
@@ -52,11 +51,11 @@ class BoundPolicy:
         """Events answered between decisions."""
         return self.policy.reacts_to if isinstance(self.policy, Reactive) else frozenset()
 
-    def decide(self, round_: TrainingRound, memory: Any) -> Decision:
+    def decide(self, round_: Any, memory: Any) -> Decision:
         """Decide a round."""
         return decide(self.policy, round_, memory, self.solver, Budget.of(self.time_limit_s))
 
-    def remember(self, memory: Any, round_: TrainingRound, decision: Decision, outcome: Any) -> Any:
+    def remember(self, memory: Any, round_: Any, decision: Decision, outcome: Any) -> Any:
         """Return the memory for the next round."""
         return self.policy.remember(memory, round_, decision, outcome)
 
@@ -67,9 +66,7 @@ class BoundPolicy:
         return None, plan
 
 
-def decide(
-    policy: Policy, round_: TrainingRound, memory: Any, solver: Solver, budget: Budget
-) -> Decision:
+def decide(policy: Policy, round_: Any, memory: Any, solver: Solver, budget: Budget) -> Decision:
     """Compile and solve one round within a budget.
 
     Raises
@@ -90,7 +87,7 @@ class Decided:
 
 def decide_safely(
     policy: Policy,
-    round_: TrainingRound,
+    round_: Any,
     memory: Any,
     solver: Solver,
     budget: Budget,
@@ -108,6 +105,7 @@ def decide_safely(
     InstanceError
         On a memory that is not the policy's, or side rules that cannot be added.
     """
+    rules = family_of(round_).rules
     program: Any = policy.compile(round_, memory, budget)
     same_objectives = True
     if side_rules is not None:
@@ -116,10 +114,10 @@ def decide_safely(
         decision = program.solve(solver, budget)
         if not same_objectives:
             decision = without_proof(decision)
-        placed = _placed_and_checked(round_, decision)
+        placed = _finished(rules, round_, decision)
         proof = None
         if side_rules is None:  # they are not in the round, so that nobody else could check
-            proof = certificate(program, round_, decision, placed.allocation, solver.gap)
+            proof = rules.certificate(program, round_, decision, placed.allocation, solver.gap)
         return Decided(placed, proof)
     except _BrokenRule as error:
         fault = f"broke a rule ({error})"
@@ -127,7 +125,7 @@ def decide_safely(
         log.exception("%s: the search failed", policy.name)
         fault = f"failed ({type(error).__name__}: {error})"
     try:
-        decision = _placed_and_checked(round_, program.incumbent())
+        decision = _finished(rules, round_, program.incumbent())
     except _BrokenRule as error:
         raise EngineError(f"{policy.name}: the incumbent breaks a rule: {error}") from None
     except Exception as error:
@@ -145,22 +143,9 @@ class _BrokenRule(Exception):  # noqa: N818  # a finding on its way to who acts 
     """What the checker found first."""
 
 
-def _placed_and_checked(round_: TrainingRound, decision: Decision) -> Decision:
-    """Put a decision's gangs on nodes; those that found no room are noted and left out.
-
-    What the policy decided is checked before, and what is left of it after, with its nodes.
-    """
-    _require_valid(round_, decision)
-    allocation, left_out = place(round_, decision.allocation)
-    notes = tuple(one.message for one in left_out)
-    out = replace(decision, allocation=allocation, notes=(*decision.notes, *notes))
-    _require_valid(round_, out)
-    return out
-
-
-def _require_valid(round_: TrainingRound, decision: Decision) -> None:
-    broken = check(round_, decision.allocation)
-    if not broken and decision.commitments is not None:
-        broken = check_commitments(round_, decision.commitments, decision.allocation)
+def _finished(rules: Rules, round_: Any, decision: Decision) -> Decision:
+    """Complete a decision as its family does, and stop at the first rule it breaks."""
+    out, broken = rules.finished(round_, decision)
     if broken:
         raise _BrokenRule(broken[0].message)
+    return out

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from apportion.comparing import BASE, CellDone, compare
+from apportion.comparing import CellDone, compare
 from apportion.executor.training.records import Run
+from apportion.families.family import BASE
 from apportion.results import Table, utilisation_figure
 from apportion.simulating import simulate
 
@@ -46,5 +47,5 @@ def demo(*, workers: int | None = None, done: CellDone | None = None) -> Demo:
         Called after each run.
     """
     table = compare(SCENARIO, POLICIES, variants=[BASE], workers=workers, done=done)
-    run = simulate(SCENARIO, "fft")
+    run: Run = simulate(SCENARIO, "fft")
     return Demo(table, run, int(run.rounds.index.size))

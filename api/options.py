@@ -35,6 +35,12 @@ number = _reader(float, "a number")
 whole = _reader(int, "a whole number")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+MaybePolicy = Annotated[
+    str | None,
+    typer.Option(
+        "--policy", help="Name of a policy. Default: that of the round's family; fft for jobs."
+    ),
+]
 PolicyName = Annotated[str, typer.Option("--policy", help="Name of a policy.")]
 Params = Annotated[
     list[str] | None, typer.Option("--param", help="NAME=VALUE, once for each parameter.")

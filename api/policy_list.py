@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import MISSING
 
-from apportion.registry import make_policy, parameters_of, policy_class, policy_classes
+from apportion.registry import family_name, make_policy, parameters_of, policy_class, policy_classes
 from apportion.results import Column, Table
 
 
@@ -13,11 +13,12 @@ def policies_table() -> Table:
     """List all policies with what they do and where they come from."""
     columns = [
         Column("name", "policy"),
+        Column("family", "family"),
         Column("about", "what it does"),
         Column("source", "source"),
     ]
     rows = [
-        [name, _first_line(cls), str(getattr(cls, "source", ""))]
+        [name, family_name(cls), _first_line(cls), str(getattr(cls, "source", ""))]
         for name, cls in policy_classes().items()
     ]
     return Table("Policies", columns, rows, ["apportion policies NAME shows parameters"])
@@ -35,7 +36,8 @@ def policy_table(name: str) -> Table:
         [key, "(required)" if value is MISSING else str(value), meaning.get(key, "")]
         for key, value in known.items()
     ]
-    notes = [_first_line(cls), f"source: {getattr(cls, 'source', 'not stated')}"]
+    source = getattr(cls, "source", "not stated")
+    notes = [_first_line(cls), f"family: {family_name(cls)}", f"source: {source}"]
     if MISSING not in known.values():
         notes.append(f"traits: {', '.join(sorted(make_policy(name).traits)) or 'none'}")
     return Table(name, columns, rows, notes)

@@ -12,20 +12,20 @@ from rich.text import Text
 
 from apportion.cell import Cell
 from apportion.comparing import CellDone
-from apportion.results import TrainingMetrics
-from apportion.simulating import Progress as RunProgress
+from apportion.families.family import Metrics
+from apportion.families.family import Progress as RunProgress
 
 _EVERY_S = 0.2
 """Time between two redraws: often enough to look alive, rare enough to cost nothing."""
 
 
 @contextmanager
-def run_progress(title: str) -> Generator[RunProgress]:
-    """Show the jobs a run has finished and the time it has reached."""
+def run_progress(title: str, counted: str) -> Generator[RunProgress]:
+    """Show how many of the things ``counted`` a run has done, and the time it has reached."""
     console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
-        TextColumn("jobs, day {task.fields[day]:.1f}"), TimeRemainingColumn(),
+        TextColumn(counted + ", day {task.fields[day]:.1f}"), TimeRemainingColumn(),
         console=console, transient=True, disable=not console.is_terminal,
     ) as bar:  # fmt: skip
         task = bar.add_task(title, total=None, day=0.0)
@@ -44,7 +44,7 @@ def cell_progress(title: str) -> CellDone:
     """Tell each finished run of a comparison, one line each."""
     console = Console(stderr=True)
 
-    def told(cell: Cell, metrics: TrainingMetrics, count: int, total: int) -> None:
+    def told(cell: Cell, metrics: Metrics, count: int, total: int) -> None:
         parts = [cell.label, cell.variant or "base"]
         parts += [] if cell.seed is None else [f"seed {cell.seed}"]
         console.print(Text(f"{title}: {count}/{total} {', '.join(parts)}"), soft_wrap=True)

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
-from apportion.formulations.training import POLICIES
+from apportion.families.family import Family
+from apportion.families.lookup import FAMILIES
+from apportion.families.training import TRAINING
 from apportion.instances import InstanceError, Policy
 from apportion.instances.errors import nearest
 
@@ -18,7 +20,9 @@ log = logging.getLogger("apportion.registry")
 ENTRY_POINTS = "apportion.policies"
 """Entry-point group under which other packages register their policy classes."""
 
-_BUILT_IN: tuple[type[Any], ...] = POLICIES
+_BUILT_IN: tuple[type[Any], ...] = tuple(
+    policy for family in FAMILIES.values() for policy in family.policies
+)
 
 
 def policy_classes() -> dict[str, type[Any]]:
@@ -108,6 +112,33 @@ def make_policy(
         if default is dataclasses.MISSING and name not in read:
             raise InstanceError(f"{cls.name}.{name}: has no default and is not given")
     return cast(Policy, cls(**read))
+
+
+def family_name(policy: Policy | type[Any]) -> str:
+    """Name the family whose rounds a policy decides; one that says nothing decides training jobs."""
+    return str(getattr(policy, "family", TRAINING.name))
+
+
+def made_for(
+    family: Family, policy: str | Policy | type[Any] | None,
+    parameters: Mapping[str, Any] | None = None,
+) -> Policy:  # fmt: skip
+    """Make a policy for rounds of a family; None stands for the family's default.
+
+    Raises
+    ------
+    InstanceError
+        As ``make_policy``, and on a policy of another family, with those that fit.
+    """
+    chosen = make_policy(family.default_policy if policy is None else policy, parameters)
+    of = family_name(chosen)
+    if of != family.name:
+        fit = [name for name, cls in policy_classes().items() if family_name(cls) == family.name]
+        raise InstanceError(
+            f"policy {chosen.name!r} is for {of}, the question is one of {family.name};"
+            f" policies that fit: {', '.join(fit)}"
+        )
+    return chosen
 
 
 def parameters_of(policy: Policy | type[Any]) -> dict[str, Any]:

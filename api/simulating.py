@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from apportion.deciding import WORK_LIMIT, BoundPolicy
-from apportion.executor.training import run
-from apportion.executor.training.records import Run
+from apportion.families.family import Progress
+from apportion.families.lookup import family_of, is_scenario, read_scenario
 from apportion.instances import InstanceError, Policy
 from apportion.instances.files import naming, write_bytes, write_json
-from apportion.instances.training import Scenario
-from apportion.instances.training.scenario_toml import read_scenario
-from apportion.registry import label_of, make_policy, told_parameters
-from apportion.results import per_job_frame, per_round_frame, training_metrics
+from apportion.registry import label_of, made_for, make_policy, told_parameters
 from apportion.solving import budget_of, solver_of
-
-Progress = Callable[[float, int, int], None]
-"""Called now and then with the time reached, jobs finished, and jobs in all."""
 
 
 def simulate(
-    scenario: Scenario | str | Path,
+    scenario: Any,
     policy: str | Policy | None = None,
     *,
     parameters: Mapping[str, Any] | None = None,
@@ -35,13 +30,13 @@ def simulate(
     backend: str = "auto",
     time_limit_s: float | None = None,
     progress: Progress | None = None,
-) -> Run:
+) -> Any:
     """Carry a scenario out, round by round, every allocation checked.
 
     Parameters
     ----------
     scenario
-        A scenario, the path of a scenario file, or the name of a bundled one.
+        A scenario of any family, the path of a scenario file, or the name of a bundled one.
     policy, parameters
         Who decides; default: what the scenario says.
     variant, seed
@@ -60,23 +55,23 @@ def simulate(
     Returns
     -------
     Run
+        The records of the family's executor.
 
     Raises
     ------
     InstanceError
         On unusable input, or a folder that holds another run.
     """
-    if isinstance(scenario, Scenario):
+    given = is_scenario(scenario)
+    if given:
         if variant is not None or seed is not None:
             raise InstanceError("simulate: variant and seed need a scenario file")
         world = scenario
     else:
         world = read_scenario(scenario, variant=variant, seed=seed)
-    if policy is None and not isinstance(scenario, Scenario):
-        with naming(scenario):
-            chosen = make_policy(*_who(world, policy, parameters))
-    else:
-        chosen = make_policy(*_who(world, policy, parameters))
+    family = family_of(world)
+    with contextlib.nullcontext() if policy is not None or given else naming(scenario):
+        chosen = made_for(family, *_who(world, policy, parameters))
     budget_of(time_limit_s)
     decider = BoundPolicy(chosen, solver_of(gap, backend, world.seed, WORK_LIMIT), time_limit_s)
     folder = None if out is None else made_folder(out)
@@ -88,7 +83,7 @@ def simulate(
     }
     if time_limit_s is not None:
         said["time_limit_s"] = time_limit_s
-    done = run(
+    done = family.runs.run(
         world,
         decider,
         policy=json.dumps(said, sort_keys=True),
@@ -101,7 +96,7 @@ def simulate(
 
 
 def _who(
-    scenario: Scenario, policy: str | Policy | None, parameters: Mapping[str, Any] | None
+    scenario: Any, policy: str | Policy | None, parameters: Mapping[str, Any] | None
 ) -> tuple[str | Policy, Mapping[str, Any]]:
     """Take the scenario's policy where none is given; its parameters go with its policy only."""
     if policy is None or policy == scenario.policy:
@@ -109,7 +104,7 @@ def _who(
     return policy, parameters or {}
 
 
-def policy_of(done: Run) -> str:
+def policy_of(done: Any) -> str:
     """Name the policy of a run, with the parameters that are not at their defaults."""
     said = json.loads(done.policy)
     return label_of(make_policy(said["name"], said["parameters"]))
@@ -135,10 +130,11 @@ def made_folder(path: str | Path) -> Path:
     return folder
 
 
-def write_run(done: Run, folder: Path) -> None:
-    """Write metrics, jobs and rounds of a run; wall times go to a file of their own."""
-    metrics = training_metrics(done)
+def write_run(done: Any, folder: Path) -> None:
+    """Write the metrics and the tables of a run; wall times go to a file of their own."""
+    runs = family_of(done.scenario).runs
+    metrics = runs.metrics(done)
     write_json(folder / "metrics.json", metrics.as_dict())
     write_json(folder / "timings.json", metrics.as_dict(timings=True))
-    for name, frame in (("jobs", per_job_frame(done)), ("rounds", per_round_frame(done))):
+    for name, frame in runs.frames(done).items():
         write_bytes(folder / f"{name}.csv", frame.to_csv(index=False).encode())

@@ -7,32 +7,27 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Real
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from apportion.answer import Answer
 from apportion.deciding import decide_safely
+from apportion.families.lookup import family_of, the_round
 from apportion.instances import InstanceError, Policy
-from apportion.instances.training import Outcome, TrainingRound
-from apportion.instances.training.planned import planned_outcome
-from apportion.instances.training.round_json import read_round
-from apportion.promises import given_up, without_broken_promises
-from apportion.registry import make_policy, told_parameters
+from apportion.promises import given_up
+from apportion.registry import made_for, told_parameters
 from apportion.side_rules import SideRules
 from apportion.solver import Budget, ModelError, noting_skipped
 from apportion.watching import WatchedSolver
 
 
 def solve(
-    round_: TrainingRound | str | Path,
-    policy: str | Policy = "fft",
+    round_: Any,
+    policy: str | Policy | None = None,
     *,
     parameters: Mapping[str, Any] | None = None,
     memory: Any = None,
     previous: Answer | None = None,
-    outcome: Outcome | None = None,
+    outcome: Any = None,
     time_limit_s: float | None = None,
     gap: float = 1e-4,
     backend: str = "auto",
@@ -44,9 +39,10 @@ def solve(
     Parameters
     ----------
     round_
-        A round, or the path of a round file.
+        A round of any family, or the path of a round file.
     policy, parameters
-        A registered name or a policy, and parameters that differ from the defaults.
+        A registered name or a policy, and parameters that differ from the defaults. Default: the
+        family's own, ``fft`` for training jobs.
     memory
         The policy's memory; default: that of ``previous``.
     previous
@@ -74,8 +70,8 @@ def solve(
     Raises
     ------
     InstanceError
-        On an unknown policy, an unusable parameter or memory, a time limit that is not positive,
-        a file that is not a round, or side rules for a policy without a model.
+        On an unknown policy or one of another family, an unusable parameter or memory, a time limit
+        that is not positive, a file that is not a round, or side rules for a policy without a model.
     EngineError
         If even the greedy answer does not pass the checker: our fault.
 
@@ -92,9 +88,10 @@ def solve(
     """
     start = time.perf_counter()
     budget = budget_of(time_limit_s)
-    asked = round_ if isinstance(round_, TrainingRound) else read_round(round_)
-    asked, broken = without_broken_promises(asked)
-    chosen = make_policy(policy, parameters)
+    asked = the_round(round_)
+    family = family_of(asked)
+    asked, broken = family.rules.keepable(asked)
+    chosen = made_for(family, policy, parameters)
     solver = solver_of(gap, backend, seed)
     known, note = remembered(chosen, memory, previous, outcome, asked)
     with noting_skipped() as passed_over:
@@ -151,9 +148,8 @@ def solver_of(gap: float, backend: str, seed: int, work_limit: int | None = None
 
 
 def remembered(
-    policy: Policy, memory: Any, previous: Answer | None, outcome: Outcome | None,
-    now: TrainingRound,
-) -> tuple[Any, str]:  # fmt: skip
+    policy: Policy, memory: Any, previous: Answer | None, outcome: Any, now: Any
+) -> tuple[Any, str]:
     """Bring the memory up to date, and tell if that rests on an assumption."""
     if previous is None:
         if outcome is not None:
@@ -169,41 +165,11 @@ def remembered(
             " answer was decided"
         )
     base = previous.memory if memory is None else memory
+    rules = family_of(previous.round_).rules
     note = ""
     if outcome is None:
-        outcome = planned_outcome(previous.round_, previous.allocation, now.now_s)
+        outcome = rules.planned_outcome(previous.round_, previous.allocation, now.now_s)
         note = "no outcome was given: the previous plan is taken as carried out"
     else:
-        _require_fits(outcome, len(previous.round_.jobs))
-        _require_between(outcome, previous.round_, now)
+        rules.require_outcome(outcome, previous.round_, now)
     return policy.remember(base, previous.round_, previous.decision, outcome), note
-
-
-def _require_fits(outcome: Outcome, jobs: int) -> None:
-    """Refuse an outcome that cannot be one of a round with so many jobs."""
-    for name in ("work", "gpu_s", "finished"):
-        column = np.asarray(getattr(outcome, name))
-        if column.shape != (jobs,):
-            raise InstanceError(
-                f"outcome.{name} has shape {column.shape}, the previous answer's round has"
-                f" {jobs} jobs"
-            )
-        if not np.isfinite(column).all():
-            raise InstanceError(f"outcome.{name}: must be finite")
-    if not -math.inf < outcome.start_s < outcome.end_s < math.inf:
-        raise InstanceError(
-            f"outcome.end_s = {outcome.end_s}: must lie after start_s = {outcome.start_s}"
-        )
-
-
-def _require_between(outcome: Outcome, before: TrainingRound, now: TrainingRound) -> None:
-    """Refuse an outcome of another interval than the one since the previous answer."""
-    if outcome.start_s != before.now_s:
-        raise InstanceError(
-            f"outcome.start_s = {outcome.start_s}: the previous answer was decided at"
-            f" {before.now_s}"
-        )
-    if outcome.end_s > now.now_s:
-        raise InstanceError(
-            f"outcome.end_s = {outcome.end_s}: lies after this round's now_s = {now.now_s}"
-        )

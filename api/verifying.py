@@ -27,11 +27,12 @@ from apportion.certifying import (
     size_of,
 )
 from apportion.executor.training import check
+from apportion.families.lookup import training_round
 from apportion.instances import InstanceError
 from apportion.instances.columns import Floats
 from apportion.instances.training import Allocation, Shares, TrainingRound
 from apportion.instances.training.answer_json import allocation_from_dict, allocation_to_dict
-from apportion.instances.training.round_json import read_round, round_to_dict
+from apportion.instances.training.round_json import round_to_dict
 from apportion.questions.model_questions import Valued
 from apportion.registry import make_policy
 from apportion.solver import Budget, Choice, Model, ModelError, relative_gap
@@ -112,7 +113,8 @@ def verify(answer: Answer | str | Path, round_: TrainingRound | str | Path) -> V
     True
     """
     told = answer if isinstance(answer, Answer) else read_answer(answer)
-    asked = round_ if isinstance(round_, TrainingRound) else read_round(round_)
+    asked = training_round(round_, "verify")
+    training_round(told.round_, "verify")
     find = _Findings(told, asked)
     find.all()
     return Verified(tuple(find.faults), tuple(find.proved), tuple(find.words))

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from apportion.families.lookup import training_round
 from apportion.instances import Policy
 from apportion.instances.training import TrainingRound, never_fits
-from apportion.instances.training.round_json import read_round
 from apportion.promises import without_broken_promises
 from apportion.questions.conflicts import Impossible, impossible
 from apportion.questions.explanation import Explanation, JobReason, Option, TypeUse
@@ -73,7 +73,7 @@ def explain(
         On an unknown job, policy, parameter or memory.
     """
     budget = budget_of(time_limit_s)
-    asked = round_ if isinstance(round_, TrainingRound) else read_round(round_)
+    asked = training_round(round_, "explain")
     kept, given_up = without_broken_promises(asked)
     chosen = make_policy(policy, parameters)
     solver = solver_of(gap, backend, seed)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from apportion.families.lookup import training_round
 from apportion.instances import InstanceError, Policy
 from apportion.instances.training import TrainingRound
-from apportion.instances.training.round_json import read_round
 from apportion.promises import without_broken_promises
 from apportion.questions.model_prices import model_prices
 from apportion.questions.model_questions import ModelQuestions
@@ -65,7 +65,7 @@ def prices(
         If the policy is a heuristic, or no single model of it says what a GPU is worth.
     """
     budget = budget_of(time_limit_s)
-    asked = round_ if isinstance(round_, TrainingRound) else read_round(round_)
+    asked = training_round(round_, "prices")
     asked, given_up = without_broken_promises(asked)
     chosen = make_policy(policy, parameters)
     ask = Questions(chosen, asked, memory, solver_of(gap, backend, seed), budget)
