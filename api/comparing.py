@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from apportion.cell import Cell, Cells
-from apportion.families.family import BASE, Metrics
+from apportion.families.family import Metrics
 from apportion.families.lookup import family_of, is_scenario, scenario_family
 from apportion.instances import InstanceError, Policy
+from apportion.instances.scenario_file import BASE
 from apportion.registry import label_of, made_for, make_policy, policy_from_label, told_parameters
 from apportion.results import Labels, Table
 from apportion.simulating import made_folder, simulate

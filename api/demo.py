@@ -9,7 +9,7 @@ from rich.text import Text
 
 from apportion.comparing import CellDone, compare
 from apportion.executor.training.records import Run
-from apportion.families.family import BASE
+from apportion.instances.scenario_file import BASE
 from apportion.results import Table, utilisation_figure
 from apportion.simulating import simulate
 

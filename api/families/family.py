@@ -18,9 +18,6 @@ from apportion.instances import Decider, Decision, Violation
 from apportion.instances.files import PathLike
 from apportion.results import Labels, Table
 
-BASE = "base"
-"""Name of a scenario without a variant, in every family."""
-
 Progress = Callable[[float, int, int], None]
 """Called now and then with the time reached, the things that are done, and those in all."""
 

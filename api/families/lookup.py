@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
 from apportion.families.family import Family
 from apportion.families.training import TRAINING
-from apportion.instances import InstanceError, bundled_names
+from apportion.instances import InstanceError
 from apportion.instances.errors import nearest
-from apportion.instances.files import PathLike, naming, read_json, read_text, shown, write_json
+from apportion.instances.files import PathLike, naming, read_json, shown, write_json
+from apportion.instances.scenario_file import open_scenario
 from apportion.instances.training import TrainingRound
 
 FAMILIES: Mapping[str, Family] = {one.name: one for one in (TRAINING,)}
@@ -132,27 +131,14 @@ def write_round(round_: Any, path: PathLike) -> None:
 def scenario_family(path: PathLike) -> Family:
     """Find the family of a scenario file, folder or bundled name by its key ``family``.
 
-    What cannot be read is left to the first family's reader, which says why.
-
     Raises
     ------
     InstanceError
-        On a name that no family has, with the nearest one.
+        On what cannot be read, and on a name that no family has, with the nearest one.
     """
-    try:
-        data = tomllib.loads(_scenario_text(path))
-    except (InstanceError, tomllib.TOMLDecodeError, RecursionError):
-        return TRAINING
-    with naming(path):
-        return family_in(data, "family")
-
-
-def _scenario_text(path: PathLike) -> str:
-    place = Path(path)
-    if isinstance(path, str) and path in bundled_names() and not place.exists():
-        item = resources.files("apportion.instances").joinpath("bundled", f"{path}.toml")
-        return item.read_text(encoding="utf-8")
-    return read_text(place / "scenario.toml" if place.is_dir() else place)
+    file = open_scenario(path)
+    with naming(file.label):
+        return family_in(file.base, "family")
 
 
 def read_scenario(
