@@ -1,6 +1,6 @@
 """Training jobs carried out: the independent checker, placement on nodes, and the simulator."""
 
-from apportion.executor.training.carry import InvalidAllocation
+from apportion.executor.refusal import InvalidAllocation
 from apportion.executor.training.check import check
 from apportion.executor.training.check_nodes import check_placement
 from apportion.executor.training.check_promises import check_commitments

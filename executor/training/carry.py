@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 
+from apportion.executor.refusal import InvalidAllocation
 from apportion.executor.training.check import check
 from apportion.executor.training.check_nodes import check_placement
 from apportion.executor.training.check_promises import check_commitments
@@ -17,21 +18,6 @@ from apportion.executor.training.world import Grant, World
 from apportion.instances.columns import Bools, Ints, freeze
 from apportion.instances.policy import Violation
 from apportion.instances.training import Allocation, Commitments, Placement, TrainingRound
-
-
-class InvalidAllocation(RuntimeError):  # noqa: N818  # what it is, not that it is an error
-    """A decision breaks a rule and was not carried out.
-
-    Attributes
-    ----------
-    violations
-        What the checker found.
-    """
-
-    def __init__(self, now_s: float, violations: list[Violation]) -> None:
-        self.violations = tuple(violations)
-        lines = "; ".join(f"{v.rule}: {v.message}" for v in violations)
-        super().__init__(f"the allocation decided at {now_s:g} s was not carried out: {lines}")
 
 
 def require_valid(

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from apportion.executor.refusal import InvalidAllocation
 from apportion.executor.tolerances import STUCK_INTERVALS
 from apportion.executor.training.agenda import (
     boundary_after,
@@ -25,7 +26,7 @@ from apportion.executor.training.agenda import (
     on_boundary,
 )
 from apportion.executor.training.backfill import backfill
-from apportion.executor.training.carry import InvalidAllocation, carry_out, in_order, require_valid
+from apportion.executor.training.carry import carry_out, in_order, require_valid
 from apportion.executor.training.check_promises import check_commitments
 from apportion.executor.training.journal import Entry, Journal, Replay
 from apportion.executor.training.promises import Promises
