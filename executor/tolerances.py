@@ -45,3 +45,17 @@ wide for each fork that something follows."""
 CLAIM_TOLERANCE = 1e-9
 """Violation above its budget that a claim may have: planner and checker sum the same laws by
 different methods, each good to 1e-12 or better; nobody can measure this."""
+
+SLA_TEST_LEVEL = 0.01
+"""A service misses its SLA in a round where so many violations would otherwise be this unlikely."""
+
+ACCEPTED_DEVIATIONS = 4.0
+"""Standard deviations within which a simulation agrees with its law: one in 16,000 is outside by
+chance."""
+
+LEAST_REQUESTS = 100_000
+"""Requests of a service drawn in a round unless asked otherwise: a share of 5 % is then known to
+0.3 % (four standard deviations)."""
+
+LEAST_VIOLATIONS = 100
+"""Violations expected among the requests drawn where the SLA is just kept, for tight budgets."""
