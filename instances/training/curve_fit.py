@@ -11,7 +11,13 @@ from apportion.instances.columns import Bools, Floats, Ints
 from apportion.instances.counters import uniforms
 from apportion.instances.errors import InstanceError
 from apportion.instances.training.curves import FAMILIES, NO_CURVE, iterations_to, loss_at
-from apportion.instances.training.separable import Fitted, on_grid, parameters, polished
+from apportion.instances.training.separable import (
+    Fitted,
+    on_grid,
+    parameters,
+    polished,
+    theta_of,
+)
 
 PURPOSE = "bootstrap"
 _ROUNDING = 1e-13
@@ -282,12 +288,15 @@ def _resampled(
         for start in range(0, chosen.size, _AT_ONCE):
             rows = chosen[start : start + _AT_ONCE]
             some = _picked(points, rows)
-            loss = _copies(some, told[rows], fit.free[rows], np.asarray(keys)[rows], how)
+            own = Fitted(*(column[rows] for column in fit))
+            loss = _copies(some, told[rows], own.free, np.asarray(keys)[rows], how)
             weight = some.recent / told[rows] ** 2
-            theta, lines = on_grid(family, some.x, loss, weight)
+            # the fitted curve itself goes first: its theta is known, and tells the grid's error
+            loss = np.concatenate((told[rows][:, None], loss), axis=1)
+            theta, lines = on_grid(family, some.x, loss, weight, theta_of(family, own, some.most))
             again = parameters(family, theta, lines, some.most[:, None])
             k = iterations_to(family, again.a, again.b, again.c, target[rows][:, None])
-            out[rows] = np.where(again.free > 1, k, np.inf)
+            out[rows] = np.where(again.free > 1, k, np.inf)[:, 1:]
     return np.sort(out, axis=1)
 
 

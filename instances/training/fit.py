@@ -29,6 +29,10 @@ POINTS_MOST = 128
 HISTORY_MOST = 4096
 """Ended jobs that are remembered for their template."""
 
+_SAME_COUNT = 1e-6
+"""Part of an iteration count by which a fit may pass a whole number and still mean it: to about
+this much exact data are reproduced. One more iteration can be one more lease."""
+
 _FITTED = ("family", "a", "b", "c", "reached", "slo", "best_effort")
 _KEPT = ("code", "points", "newest", "target", *_FITTED)
 _ENDED = ("history_model", "history_iterations")
@@ -94,7 +98,8 @@ class Estimates:
     Parameters
     ----------
     iterations
-        Iterations in all, shape (n,); never above the cap, never below what is done.
+        Iterations in all, shape (n,); never above the cap, never below what is done. Of a fitted
+        curve the first whole iteration that reaches the target.
     remaining_iterations
         Those still to come, shape (n,). A job that stops on a metric and still runs needs one
         more at least, up to its cap.
@@ -355,9 +360,11 @@ def _wanted(
         [Flag.UNREACHABLE, Flag.CAPPED, Flag.FITTED, Flag.NO_FIT],
         Flag.TOO_FEW_POINTS,
     )
+    # a job looks at its metric after whole iterations only
+    whole = np.ceil(fitted * (1.0 - _SAME_COUNT))
     value: Floats = np.select(
         [(flag == Flag.UNREACHABLE) | (flag == Flag.CAPPED), flag == Flag.FITTED],
-        [cap, fitted],
+        [cap, whole],
         usual,
     )
     return value, flag.astype(np.int64)

@@ -99,7 +99,9 @@ def line(phi: Floats, loss: Floats, weight: Floats) -> Lines:
     return Lines(slope, level, (weight * left * left).sum(axis=-1))
 
 
-def on_grid(family: int, x: Floats, loss: Floats, weight: Floats) -> tuple[Floats, Lines]:
+def on_grid(
+    family: int, x: Floats, loss: Floats, weight: Floats, known: Floats | None = None
+) -> tuple[Floats, Lines]:
     """Fit copies of histories with theta from the grid.
 
     Parameters
@@ -110,6 +112,9 @@ def on_grid(family: int, x: Floats, loss: Floats, weight: Floats) -> tuple[Float
         Iterations over the largest of each history, and weights (0: no point), shape (J, P).
     loss
         Copies of each history, shape (J, R, P).
+    known
+        theta that fits the first copy of each history to the last digit, shape (J,): by as much as
+        the parabola is off there all copies are put right. So copies without noise lose nothing.
 
     Returns
     -------
@@ -126,7 +131,24 @@ def on_grid(family: int, x: Floats, loss: Floats, weight: Floats) -> tuple[Float
     with np.errstate(all="ignore"):
         shift = np.where(bend > 0, 0.5 * (three[0] - three[2]) / bend, 0.0)
     theta = np.exp(logs[at] + np.clip(shift, -1.0, 1.0) * (logs[1] - logs[0]))
+    if known is not None:
+        theta = _put_right(theta, known[:, None], logs)
     return theta, line(_phi(family, theta, x, weight), loss, weight[:, None])
+
+
+def _put_right(theta: Floats, known: Floats, logs: Floats) -> Floats:
+    """Move all copies by as much as the first lies off what is known of it.
+
+    Where that is more than a step of the grid it is another minimum, and nothing is known of the
+    error. A curve from beyond the range is that of all copies that lie at its end.
+    """
+    step = logs[1] - logs[0]
+    with np.errstate(all="ignore"):
+        off = np.log(known / theta[:, :1])
+    moved = np.where(np.abs(off) <= step, theta * np.exp(np.clip(off, -step, step)), theta)
+    least, most = np.exp(logs[0] + 0.5 * step), np.exp(logs[-1] - 0.5 * step)
+    ends = ((theta < least) & (known < least)) | ((theta > most) & (known > most))
+    return cast(Floats, np.where(ends, known, moved))
 
 
 def _phi(family: int, theta: Floats, x: Floats, weight: Floats) -> Floats:
@@ -204,6 +226,19 @@ def _step(phi: Floats, slope_of: Floats, loss: Floats, weight: Floats, best: Lin
         direction = direction - np.nan_to_num(part)[:, None] * inner
         step = (weight * direction * left).sum(axis=-1) / (weight * direction**2).sum(axis=-1)
     return cast(Floats, np.where(np.isfinite(step), step, 0.0))
+
+
+def theta_of(family: int, fit: Fitted, most: Floats) -> Floats:
+    """Nonlinear parameter of fitted curves, NaN where they do not fall; undoes ``parameters``."""
+    with np.errstate(all="ignore"):
+        match family:
+            case 0:
+                out = fit.b / (fit.a * most)
+            case 1:
+                out = fit.b
+            case _:
+                out = fit.b * most
+    return cast(Floats, np.where(fit.free > 1, out, np.nan))
 
 
 def parameters(family: int, theta: Floats, lines: Lines, most: Floats) -> Fitted:
