@@ -54,10 +54,7 @@ class ScenarioFile:
     def family(self) -> str:
         """Family of the rounds, as the file spells it."""
         family = self.base.get("family", DEFAULT_FAMILY)
-        if not isinstance(family, str):
-            with naming(self.label):
-                raise InstanceError(f"family = {shown(family)}: must be a string")
-        return family
+        return family if isinstance(family, str) else shown(family)
 
 
 def bundled_names(family: str | None = None) -> tuple[str, ...]:
@@ -147,6 +144,8 @@ class Rules:
 
     Parameters
     ----------
+    family
+        Its name.
     check
         Checks every key and value of the whole and passes what was read.
     check_variant
@@ -155,6 +154,7 @@ class Rules:
         Tables that lose what an override of their kind makes meaningless; see ``merged``.
     """
 
+    family: str
     check: Callable[[Content], Content]
     check_variant: Callable[[Content], None]
     kinds: Kinds
@@ -187,6 +187,8 @@ def chosen(
         On whatever the rules refuse, in variants that were not asked for too. The file is not
         named: wrap the call in ``naming``.
     """
+    if file.family != rules.family:  # before its tables are taken for misspelt ones
+        raise InstanceError(f"family = {shown(file.family)}{nearest(file.family, [rules.family])}")
     content = rules.check(file.base)
     checked: dict[str, Content] = {}
     for name, patch in file.variants.items():

@@ -18,10 +18,13 @@ from apportion.instances.files import PathLike, write_bytes
 from apportion.instances.microservices.round_schema import (
     round_schema_from_tables as microservices_round_schema,
 )
+from apportion.instances.microservices.scenario_keys import (
+    scenario_schema_from_tables as microservices_scenario_schema,
+)
 from apportion.instances.training.round_schema import jobs_file_schema, round_schema_from_tables
 from apportion.instances.training.scenario_keys import scenario_schema_from_tables
 
-NAMES = ("round-1", "jobs-1", "scenario-1", "microservices-round-1")
+NAMES = ("round-1", "jobs-1", "scenario-1", "microservices-round-1", "microservices-scenario-1")
 """The schemas there are: format and version."""
 
 
@@ -69,4 +72,5 @@ _MAKERS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "jobs-1": jobs_file_schema,
     "scenario-1": scenario_schema_from_tables,
     "microservices-round-1": microservices_round_schema,
+    "microservices-scenario-1": microservices_scenario_schema,
 }

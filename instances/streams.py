@@ -8,6 +8,7 @@ PURPOSES = (
     "arrivals", "bursts", "gangs", "work", "models", "throughput", "tenants", "work_noise",
     "throughput_noise", "slo", "soft", "slack", "call_graphs", "rates", "class_shares",
     "latency_model", "requests", "service_times", "class_draws",
+    "model_error",
 )  # fmt: skip
 """What the streams are for. The place in this list is the spawn key: only ever append."""
 

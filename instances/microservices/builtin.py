@@ -206,7 +206,9 @@ def builtin_round(
         share=list(shares.values()),
         service=[services.index(one.service) for one in of.classes],
     )
-    called = trees.demand(len(used)) @ classes.share
+    # by its own rates and shares: the laws stay as they are when the caller changes these
+    often = np.array([one.share * of.rate_per_s[one.service] for one in of.classes])
+    called = trees.demand(len(used)) @ often
     return MicroserviceRound(
         drawn_laws(
             used, called, seed, shift_factor=shift_factor,

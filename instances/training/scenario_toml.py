@@ -73,7 +73,7 @@ def read_scenario(
     """
     file = open_scenario(path)
     with naming(file.label):
-        rules = Rules(_checked, _check_names, KINDS)
+        rules = Rules("training", _checked, _check_names, KINDS)
         content = chosen(file, rules, variant=variant, seed=seed, overrides=overrides)
         with naming_variant(variant):
             return _built(content, file.folder)
