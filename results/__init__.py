@@ -9,6 +9,7 @@ from apportion.results.auditing.audited import (
 )
 from apportion.results.auditing.audits import PROPERTIES, audit_run, audit_users
 from apportion.results.auditing.findings import Audit, Finding
+from apportion.results.comparing import Labels
 from apportion.results.contention import mean_active
 from apportion.results.deadlines import (
     Admission,
@@ -25,7 +26,6 @@ from apportion.results.ltgf import TenantFairness, job_ltgf, tenant_fairness, te
 from apportion.results.per_job import JobOutcomes, job_outcomes, per_job_frame, per_round_frame
 from apportion.results.report import (
     HEADLINE,
-    Labels,
     comparison_table,
     definitions_table,
     metrics_table,

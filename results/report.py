@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+from apportion.results.comparing import (
+    Fairness,
+    Labels,
+    Values,
+    grouped,
+    metric_column,
+    require_known,
+    side_by_side,
+)
 from apportion.results.definitions import Definition
 from apportion.results.numbers import readable
-from apportion.results.table import Cell, Column, Spread, Table
+from apportion.results.table import Cell, Column, Table
 from apportion.results.training import DEFINITIONS, TrainingMetrics
 from apportion.results.utilisation import CAUSES
 
@@ -25,17 +33,6 @@ HEADLINE = (
     "decide_p95_s",
 )
 """What a comparison shows people unless asked otherwise; CSV and JSON carry every metric."""
-
-TIE = 1e-9
-"""Relative difference below which two values share the mark."""
-
-
-class Labels(NamedTuple):
-    """What a run of a comparison is: its policy, the what-if variant, and the seed."""
-
-    policy: str
-    variant: str = ""
-    seed: int = 0
 
 
 def comparison_table(
@@ -67,131 +64,29 @@ def comparison_table(
     ValueError
         On a metric that does not exist, or a run given twice.
     """
-    unknown = [name for name in shown if name not in DEFINITIONS]
-    if unknown:
-        raise ValueError(f"comparison: no metric {unknown[0]!r}")
-    groups = _grouped(runs)
+    require_known(shown, DEFINITIONS)
+    groups = grouped(runs)
+    left_over = any(one.unfinished for found in groups.values() for one in found)
+
+    def notes(marked: bool) -> list[str]:
+        if not left_over:
+            return []
+        said = ["where jobs are unfinished, completion statistics leave them out"]
+        if marked:
+            said.append("best values are sought among the rows with the fewest unfinished jobs")
+        return said
+
     # A column of zeros tells nobody anything; it returns as soon as one job is left over.
-    complete = not _any_unfinished(groups)
-    visible = [name for name in shown if not (complete and name == "unfinished")]
-    order = [*shown, *(name for name in DEFINITIONS if name not in shown)]
-    rows: list[list[Cell]] = []
-    for (policy, variant), found in groups.items():
-        row: list[Cell] = [policy, variant, len(found)]
-        rows.append(row + [_over_seeds([getattr(one, name) for one in found]) for name in order])
-    columns = [
-        Column("policy", "policy"),
-        Column("variant", "variant", readers="both" if _varies(groups, 1) else "machines"),
-        Column("seeds", "seeds", "count", readers="machines"),
-        *(_column(DEFINITIONS[name], people=name in visible) for name in order),
-    ]
-    best = _best(rows, columns, visible)
-    return Table(title, columns, rows, _notes(groups, bool(best)), best)
+    hidden = () if left_over else ("unfinished",)
+    return side_by_side(
+        groups, DEFINITIONS, title=title, shown=shown, hidden=hidden,
+        fairness=Fairness("unfinished", _fewest), notes=notes,
+    )  # fmt: skip
 
 
-Groups = Mapping[tuple[str, str], list[TrainingMetrics]]
-
-
-def _grouped(runs: Iterable[tuple[Labels, TrainingMetrics]]) -> Groups:
-    groups: dict[tuple[str, str], list[TrainingMetrics]] = {}
-    seen: set[Labels] = set()
-    for labels, metrics in runs:
-        if labels in seen:
-            raise ValueError(f"comparison: {labels} is given twice")
-        seen.add(labels)
-        groups.setdefault((labels.policy, labels.variant), []).append(metrics)
-    return groups
-
-
-def _varies(groups: Groups, part: int) -> bool:
-    return len({key[part] for key in groups}) > 1
-
-
-def _any_unfinished(groups: Groups) -> bool:
-    return any(one.unfinished for found in groups.values() for one in found)
-
-
-def _column(what: Definition, *, people: bool) -> Column:
-    return Column(
-        what.name, what.label, what.unit, "both" if people else "machines", timing=what.timing
-    )
-
-
-def _over_seeds(values: Sequence[float | None]) -> Cell:
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    if len(values) == 1:
-        return known[0]
-    low, high = min(known), max(known)
-    # Rounding must not carry the mean of equal values past them.
-    mean = min(max(math.fsum(known) / len(known), low), high)
-    return Spread(mean, low, high)
-
-
-def _notes(groups: Groups, marked: bool) -> list[str]:
-    notes: list[str] = [] if groups else ["no runs"]
-    counts = {key: len(found) for key, found in groups.items()}
-    if counts and max(counts.values()) > 1:
-        if len(set(counts.values())) == 1:
-            notes.append(f"mean over {max(counts.values())} seeds (least..largest)")
-        else:
-            each = ", ".join(f"{_name(key)}: {count}" for key, count in counts.items())
-            notes.append(f"mean over seeds (least..largest); seeds differ: {each}")
-    if _any_unfinished(groups):
-        notes.append("where jobs are unfinished, completion statistics leave them out")
-    if marked and _any_unfinished(groups):
-        notes.append("best values are sought among the rows with the fewest unfinished jobs")
-    if marked and _varies(groups, 1):
-        notes.append("best values are sought within each variant")
-    limited = [
-        _name(key) for key, found in groups.items() if any(one.time_limited for one in found)
-    ]
-    if limited:
-        notes.append(f"stopped by a wall limit, may not repeat exactly: {', '.join(limited)}")
-    return notes
-
-
-def _name(key: tuple[str, str]) -> str:
-    return f"{key[0]} ({key[1]})" if key[1] else key[0]
-
-
-def _best(
-    rows: Sequence[Sequence[Cell]], columns: Sequence[Column], shown: Sequence[str]
-) -> frozenset[tuple[int, str]]:
-    at = {column.key: position for position, column in enumerate(columns)}
-    marks: set[tuple[int, str]] = set()
-    for variant in {row[at["variant"]] for row in rows}:
-        peers = [index for index, row in enumerate(rows) if row[at["variant"]] == variant]
-        left = {index: _value(rows[index][at["unfinished"]]) or 0.0 for index in peers}
-        fair = [index for index in peers if left[index] == min(left.values())]
-        for name in shown:
-            values = {index: _value(rows[index][at[name]]) for index in peers}
-            marks |= {(index, name) for index in _winners(values, fair, DEFINITIONS[name].better)}
-    return frozenset(marks)
-
-
-def _winners(
-    values: Mapping[int, float | None], fair: Sequence[int], better: str | None
-) -> Iterable[int]:
-    known = {index: value for index, value in values.items() if value is not None}
-    able = {index: value for index, value in known.items() if index in fair}
-    if better is None or not able:
-        return []
-    top = (min if better == "low" else max)(able.values())
-    close = {
-        index
-        for index, value in known.items()
-        if abs(value - top) <= TIE * max(abs(value), abs(top))
-    }
-    # Nothing is best where everything is equal, or where there is nothing to compare with.
-    return [] if close == known.keys() else [index for index in able if index in close]
-
-
-def _value(cell: Cell) -> float | None:
-    if isinstance(cell, Spread):
-        return cell.mean
-    return cast("float | None", cell)
+def _fewest(unfinished: Values) -> set[int]:
+    left = {index: value or 0.0 for index, value in unfinished.items()}
+    return {index for index, value in left.items() if value == min(left.values())}
 
 
 def metrics_table(
@@ -236,7 +131,7 @@ def utilisation_table(metrics: TrainingMetrics, *, title: str = "Utilisation") -
     """Show for each GPU type, and for all together, which fraction of its time went where."""
     columns = [
         Column("type", "type"),
-        *(_column(DEFINITIONS[f"{cause}_fraction"], people=True) for cause in CAUSES),
+        *(metric_column(DEFINITIONS[f"{cause}_fraction"], people=True) for cause in CAUSES),
     ]
     rows: list[list[Cell]] = [
         [kind, *(causes[cause] for cause in CAUSES)] for kind, causes in metrics.types.items()
