@@ -17,6 +17,18 @@ from apportion.registry import make_policy
 from apportion.results import Column, Table
 from apportion.solving import budget_of, solver_of
 
+_DIGITS = 12
+"""Digits of a number that is shown: microseconds of the second week of a trace; six, which is what
+``g`` gives, would round a deadline there to ten seconds."""
+
+
+def _plain(number: float) -> str:
+    return f"{number:.{_DIGITS}g}"
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'s' * (count != 1)}"
+
 
 @runtime_checkable
 class Admits(Protocol):
@@ -103,22 +115,24 @@ class Admission:
             verdict += " (not proved)"
         rows: list[list[Any]] = [["deadline met", verdict]]
         if self.accepted:
-            ends = "" if self.deadline_s is None else f"{self.deadline_s:g} s"
+            ends = "" if self.deadline_s is None else f"{_plain(self.deadline_s)} s"
+            count = len(self.leases_s)
             rows += [
                 ["deadline kept", ends],
-                ["value", "" if self.value is None else f"{self.value:g}"],
-                ["reservation", f"{len(self.leases_s)} leases of {self.lease_s:g} s,"
-                 f" {self.gpus} GPUs of {self.gpu_type} (charged {self.charged_gpus})"],
-                ["leases from", ", ".join(f"{start:g}" for start in self.leases_s)],
-                ["taken from best effort", f"{self.best_effort_gpu_s:g} GPU-s at most"],
+                ["value", "" if self.value is None else _plain(self.value)],
+                ["reservation", f"{count} lease{'s' * (count != 1)} of {_plain(self.lease_s)} s,"
+                 f" {_gpus(self.gpus)} of {self.gpu_type} (charged {self.charged_gpus})"],
+                ["leases from", ", ".join(map(_plain, self.leases_s))],
+                ["taken from best effort", f"{_plain(self.best_effort_gpu_s)} GPU-s at most"],
                 ["displaced", ", ".join(self.displaced) or "nobody"],
-                ["value others lose", f"{self.displaced_value:g}"],
+                ["value others lose", _plain(self.displaced_value)],
             ]  # fmt: skip
         else:
-            later = "none" if self.counter_offer_s is None else f"{self.counter_offer_s:g} s"
+            offer_s = self.counter_offer_s
+            later = "none" if offer_s is None else f"{_plain(offer_s)} s"
             more = "no number would do"
             if self.extra_gpus is not None:
-                more = f"{self.extra_gpus} GPUs of {self.extra_type}"
+                more = f"{_gpus(self.extra_gpus)} of {self.extra_type}"
             rows += [["earliest deadline", later], ["smallest extra capacity", more]]
         return Table(f"{self.policy}: job {self.job}", columns, rows, list(self.notes))
 

@@ -256,3 +256,22 @@ def test_command_with_memory_and_mistakes(command, tmp_path) -> None:
     told = command("admit", path, "--job", "A", "--memory", memory)
     assert told.code == 2
     assert "memory.json: memory: not one of chronus" in told.err
+
+
+def test_the_table_shows_deadlines_to_the_second() -> None:
+    lease_s, due_s = 1200.0, 1234567.25
+    asked = ap.TrainingRound(
+        cluster=ap.Cluster.uniform({"GPU": 1}), now_s=1027 * lease_s,
+        jobs=ap.Jobs.of(
+            id=["a", "b"], gang=[1, 1], work=[lease_s] * 2, throughput_per_s=[[1.0]] * 2,
+            slo=[True] * 2, deadline_offsets=[0, 1, 2], deadline_s=[due_s, due_s],
+            deadline_value=[10.0] * 2,
+        ),
+    )  # fmt: skip
+    shown = {row[0]: row[1] for row in ap.admit(asked, "a", EXACT).table().rows}
+    assert shown["deadline kept"] == "1234567.25 s"
+    assert shown["reservation"] == "1 lease of 1200 s, 1 GPU of GPU (charged 1)"
+    assert shown["leases from"] == "1232400"
+    shown = {row[0]: row[1] for row in ap.admit(asked, "b", EXACT).table().rows}
+    assert shown["earliest deadline"] == "1234800 s"
+    assert shown["smallest extra capacity"] == "1 GPU of GPU"
