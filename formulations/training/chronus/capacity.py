@@ -31,11 +31,41 @@ def lease_gpus(round_: TrainingRound, held: Pinned, clock: Clock, horizon: int) 
     for entry in ahead.tolist():
         if promised.job[entry] in held.job:
             continue
-        kind, row = int(promised.gpu_type[entry]), int(promised.job[entry])
-        kinds = np.flatnonzero(round_.eligible[row]) if kind < 0 else np.array([kind])
         on = (starts < promised.end_s[entry]) & (starts + clock.lease_s > promised.start_s[entry])
-        out[np.ix_(kinds, np.flatnonzero(on))] -= promised.gpus[entry]
+        out[np.ix_(_kinds(round_, entry), np.flatnonzero(on))] -= promised.gpus[entry]
     return np.maximum(out, 0)
+
+
+def reserved_before(round_: TrainingRound, held: Pinned, end_s: float) -> Ints:
+    """Most GPUs at once that others' reservations take between now and an instant, shape (k,)."""
+    out = np.zeros(round_.capacity.size, dtype=np.int64)
+    promised = round_.commitments
+    soon = foreign(round_) & (promised.start_s > round_.now_s) & (promised.start_s < end_s)
+    entries = np.flatnonzero(soon & ~np.isin(promised.job, held.job))
+    for begins_s in np.unique(promised.start_s[entries]).tolist():
+        used = np.zeros_like(out)
+        for entry in entries.tolist():
+            if promised.start_s[entry] <= begins_s < promised.end_s[entry]:
+                used[_kinds(round_, entry)] += promised.gpus[entry]
+        out = np.maximum(out, used)
+    return out
+
+
+def blocked_leases(round_: TrainingRound, held: Pinned, clock: Clock) -> int:
+    """Leases from the first one on of which some may be bound to others, for as long as is known."""
+    ends = np.concatenate((
+        round_.commitments.end_s[foreign(round_)], held.lease_end_s[held.guaranteed]
+    ))  # fmt: skip
+    last_s = float(ends.max(initial=-np.inf))
+    return max(0, int(np.ceil(last_s / clock.lease_s)) - clock.first) if ends.size else 0
+
+
+def _kinds(round_: TrainingRound, entry: int) -> Ints:
+    """Types that an entry of the commitments may be for."""
+    kind = int(round_.commitments.gpu_type[entry])
+    if kind >= 0:
+        return np.array([kind], dtype=np.int64)
+    return np.flatnonzero(round_.eligible[round_.commitments.job[entry]])
 
 
 def foreign(round_: TrainingRound) -> Bools:

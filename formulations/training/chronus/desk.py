@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from apportion.formulations.training.chronus.capacity import lease_gpus
+from apportion.formulations.training.chronus.capacity import blocked_leases, lease_gpus
 from apportion.formulations.training.chronus.clock import (
     Clock,
     bare_s,
@@ -16,6 +16,7 @@ from apportion.formulations.training.chronus.clock import (
     overhead_of,
 )
 from apportion.formulations.training.chronus.planning import Mode, Planned, planned, sign_of
+from apportion.formulations.training.chronus.profiling import Profile
 from apportion.formulations.training.chronus.reservations import (
     COUNTER_CELLS,
     Asking,
@@ -72,6 +73,8 @@ class Settled:
         Questions to the exact model.
     limited
         Whether the clock left them open.
+    unproved
+        Rows of the newcomers that were rejected without a proof.
     """
 
     standing: Standing
@@ -80,6 +83,7 @@ class Settled:
     undecided: int = 0
     asked: int = 0
     limited: bool = False
+    unproved: tuple[int, ...] = ()
 
     @property
     def told(self) -> str:
@@ -100,18 +104,28 @@ class Desk:
         Where the moment lies among the leases.
     rules
         The policy's parameters.
+    profile
+        How long jobs are thought to take, beside what was reported.
     """
 
     round_: TrainingRound
     clock: Clock
     rules: Rules
+    profile: Profile
 
     # ------------------------------------------------------------------ what jobs need
 
     @cached_property
     def bare_s(self) -> Floats:
-        """Time of each job's whole work on each type, shape (n, k)."""
-        return bare_s(self.round_.jobs, self.round_.cluster.types.size)
+        """Estimated time of each job's whole work on each type, shape (n, k)."""
+        told = bare_s(self.round_.jobs, self.round_.cluster.types.size)
+        return told * self.profile.factor[:, None]
+
+    @cached_property
+    def whole_s(self) -> Floats:
+        """Estimated time on the best type, -1 for jobs that no type can run, shape (n,)."""
+        best = np.where(self.round_.eligible, self.bare_s, np.inf).min(axis=1, initial=np.inf)
+        return np.where(np.isfinite(best), best, -1.0)
 
     @cached_property
     def overhead(self) -> Floats:
@@ -232,7 +246,7 @@ class Desk:
         """
         notes = list[str]()
         jobs, before = self.round_.jobs, dict(standing.leases)
-        standing.state[(standing.state == NEW) & ~self.slo] = BEST_EFFORT
+        standing.state[(standing.state == NEW) & ~self.slo & ~self.profile.waiting] = BEST_EFFORT
         self._demote_overdue(standing, notes)
         newcomers = self._newcomers(standing, notes)
         asking = Asking(solver, budget, most)
@@ -242,11 +256,10 @@ class Desk:
                 standing.demote(row)
                 name = str(jobs.id[row])
                 notes.append(f"job {name!r} lost its promise: what it needs is not free any more")
-        for row in newcomers.tolist():
-            self._answer(row, standing, pools, notes)
+        unproved = [row for row in newcomers.tolist() if self._answer(row, standing, pools, notes)]
         out = Settled(
             standing, pools, tuple(notes), asking.undecided, asking.asked,
-            bool(asking.undecided) and budget.expired(),
+            bool(asking.undecided) and budget.expired(), tuple(unproved),
         )  # fmt: skip
         for kind, pool in pools.items():
             self._write(kind, pool, pool.admission.leases, pool.rows, standing, before)
@@ -262,7 +275,7 @@ class Desk:
 
     def _newcomers(self, standing: Standing, notes: list[str]) -> Ints:
         jobs = self.round_.jobs
-        new = standing.state == NEW
+        new = (standing.state == NEW) & ~self.profile.waiting
         for row in np.flatnonzero(new & ~jobs.preemptible).tolist():
             standing.state[row] = UNACCEPTED
             name = str(jobs.id[row])
@@ -286,8 +299,10 @@ class Desk:
             kinds |= set(np.flatnonzero(self.round_.eligible[newcomers].any(axis=0)).tolist())
         every = {kind: self.wanted(kind, standing) for kind in sorted(kinds)}
         if newcomers.size and self.rules.counter_offer != "none":
-            # the earliest deadline that would do lies at most a job's need beyond all others
+            # the earliest deadline that would do lies at most a job's need beyond all others, and
+            # beyond what others have taken
             need = [int(one.padded[newcomers].max()) for one in every.values()]
+            horizon = max(horizon, min(most, blocked_leases(self.round_, held, self.clock)))
             horizon += min(most, max(need, default=0))
         gpus = lease_gpus(self.round_, held, self.clock, horizon)
         out = dict[int, Pool]()
@@ -305,8 +320,13 @@ class Desk:
 
     def _answer(
         self, row: int, standing: Standing, pools: dict[int, Pool], notes: list[str]
-    ) -> None:
-        """Accept a newcomer at the most valuable deadline that fits, or reject it."""
+    ) -> bool:
+        """Accept a newcomer at the most valuable deadline that fits, or reject it.
+
+        Returns
+        -------
+        Whether it was rejected without a proof.
+        """
         kinds, open_ = self.kinds_of(row), False
         for due in self.dues_of(row):
             for kind in kinds:
@@ -315,10 +335,11 @@ class Desk:
                 if answer.accepted:
                     standing.state[row], standing.kind[row] = ACCEPTED, kind
                     standing.due[row] = self.clock.first + due
-                    return
+                    return False
         standing.state[row] = UNACCEPTED
         text = self._rejection(row, standing, pools, kinds)
         notes.append(f"{text} (not proved: time or questions ran out)" if open_ else text)
+        return open_
 
     def _rejection(
         self, row: int, standing: Standing, pools: dict[int, Pool], kinds: list[int]
@@ -358,6 +379,14 @@ class Desk:
             if due is not None:
                 found.append(due)
         return (self.clock.first + min(found)) * self.clock.lease_s if found else None
+
+    def types_of(self, row: int) -> list[int]:
+        """Types on which a job has a speed, whatever GPUs are in service, the fastest first."""
+        cluster, jobs = self.round_.cluster, self.round_.jobs
+        runs = np.isfinite(self.bare_s[row])
+        runs &= jobs.gpu_memory_gib[row] <= cluster.type_memory_gib
+        able = np.flatnonzero(runs)
+        return able[np.argsort(self.bare_s[row, able], kind="stable")].tolist()
 
     def kinds_of(self, row: int) -> list[int]:
         """Types that can run a job, the fastest first."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from apportion.formulations.training.chronus.capacity import lease_gpus
 from apportion.formulations.training.chronus.desk import Desk, Settled
 from apportion.formulations.training.chronus.reservations import arrival_order
 from apportion.formulations.training.chronus.standing import (
@@ -15,6 +16,7 @@ from apportion.formulations.training.chronus.standing import (
     NOTHING,
     Standing,
 )
+from apportion.formulations.training.leases import Admission
 from apportion.formulations.training.pinned import Pinned
 from apportion.instances.columns import Bools
 from apportion.solver import Budget, Solver
@@ -94,12 +96,13 @@ def offer_to(
     """
     if desk.rules.counter_offer != "none":
         desk = replace(desk, rules=replace(desk.rules, counter_offer="exact"))
+    desk = replace(desk, profile=desk.profile.at_once())
     ask = _Question(desk, held, row, solver, budget)
     if before.state[row] == ACCEPTED:
         settled = ask.settled(before.copy())
         if settled.standing.state[row] == ACCEPTED:
             return _accepted(desk, row, settled.standing, settled.standing, known=True)
-        return _rejected(desk, row, settled)
+        return _rejected(desk, row, settled, held)
     asked = before.copy()
     asked.state[row] = NEW
     settled = ask.settled(asked)
@@ -108,7 +111,7 @@ def offer_to(
         other.state[row] = BEST_EFFORT
         there = ask.settled(other).standing
         return _accepted(desk, row, settled.standing, there, known=False)
-    return _rejected(desk, row, ask.settled(ask.at_its_turn(asked.copy())))
+    return _rejected(desk, row, ask.settled(ask.at_its_turn(asked.copy())), held)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +168,24 @@ def _promise(desk: Desk, row: int, standing: Standing) -> tuple[float | None, fl
     return float(jobs.deadline_s[cut][at]), float(jobs.deadline_value[cut][at])
 
 
-def _rejected(desk: Desk, row: int, settled: Settled) -> Offer:
+def _extra_gpus(desk: Desk, row: int, settled: Settled, held: Pinned) -> tuple[int, int] | None:
+    """Fewest GPUs more that would do, and of which type; also of types that are too small now."""
+    found: tuple[int, int] | None = None
+    due = desk.dues_of(row)[-1]
+    gpus = lease_gpus(desk.round_, held, desk.clock, max(due, 0))
+    for kind in desk.types_of(row):
+        pool = settled.pools.get(kind)
+        wanted = desk.wanted(kind, settled.standing) if pool is None else pool.wanted
+        # nobody has leases on types that were not looked at
+        admission = Admission(gpus[kind]) if pool is None else pool.admission
+        need, charged = max(1, int(wanted.padded[row])), int(wanted.charged[row])
+        more = admission.extra_gpus(charged, need, due)
+        if more is not None and (found is None or more < found[0]):
+            found = (more, kind)
+    return found
+
+
+def _rejected(desk: Desk, row: int, settled: Settled, held: Pinned) -> Offer:
     jobs, name = desk.round_.jobs, f"job {str(desk.round_.jobs.id[row])!r} "
     notes = [note for note in settled.notes if note.startswith(name)]
     if not desk.slo[row]:
@@ -173,14 +193,7 @@ def _rejected(desk: Desk, row: int, settled: Settled) -> Offer:
     offered = float(settled.standing.counter_offer_s[row])
     extra: tuple[int, int] | None = None
     if desk.slo[row] and jobs.preemptible[row]:
-        due = desk.dues_of(row)[-1]
-        # of a job that has just lost its promise only its own type was looked at
-        for kind in [kind for kind in desk.kinds_of(row) if kind in settled.pools]:
-            pool = settled.pools[kind]
-            need = max(1, int(pool.wanted.padded[row]))
-            more = pool.admission.extra_gpus(int(pool.wanted.charged[row]), need, due)
-            if more is not None and (extra is None or more < extra[0]):
-                extra = (more, kind)
+        extra = _extra_gpus(desk, row, settled, held)
     return Offer(
         False, False, NOTHING, None, None, (), int(jobs.gang[row]), int(jobs.gang[row]),
         counter_offer_s=None if offered < 0 else offered,

@@ -7,22 +7,30 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from apportion.formulations.training.chronus.clock import Clock
+from apportion.formulations.training.chronus.clock import Clock, bare_s
 from apportion.formulations.training.chronus.desk import CounterOffers, Desk, Rules
 from apportion.formulations.training.chronus.placement import PlacementMode
 from apportion.formulations.training.chronus.planning import Mode
+from apportion.formulations.training.chronus.profiling import (
+    Profiling,
+    Source,
+    after,
+    profiled,
+    without_profiles,
+)
 from apportion.formulations.training.chronus.program import ChronusProgram
-from apportion.formulations.training.chronus.standing import recall, without
+from apportion.formulations.training.chronus.standing import NEW, NOTHING, recall, without
 from apportion.formulations.training.pinned import pinned
 from apportion.instances import Budget, Decision, Reason
 from apportion.instances.columns import LARGEST
 from apportion.instances.errors import InstanceError
-from apportion.instances.training import Outcome, TrainingRound
+from apportion.instances.training import Allocation, Outcome, TrainingRound
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "sigma": ("adaptive", "minimise", "maximise", "none"),
     "counter_offer": ("auto", "exact", "quick", "none"),
     "placement": ("none", "batch", "exact"),
+    "estimates": ("reported", "profiled"),
 }
 
 _MOST_LEASES = 100_000
@@ -66,6 +74,17 @@ class Chronus:
         Whether reservations beyond the next boundary are given as commitments of the decision.
     placement
         ``none``: the executor places gangs. ``batch``, ``exact``: by speed of spread gangs.
+    estimates
+        ``reported``: durations are what was reported. ``profiled``: newcomers are profiled first,
+        and what was measured of a job takes the place of its profile in proportion to progress.
+    noise, noise_seed
+        Relative spread of a profiled duration around the reported one, and the root of its draws.
+    pool_gpus
+        GPUs beside the cluster on which newcomers are profiled; 0: profiles take no time.
+    reuse_profiles
+        Whether a job is not profiled whose model and gang were profiled before.
+    hold_users
+        Whether users that have nearly the whole pool wait a minute for the next profile.
     """
 
     source: ClassVar[str] = (
@@ -86,6 +105,12 @@ class Chronus:
     most_asked: int = 20
     publish: bool = True
     placement: PlacementMode = "none"
+    estimates: Source = "reported"
+    noise: float = 0.0
+    noise_seed: int = 0
+    pool_gpus: int = 32
+    reuse_profiles: bool = False
+    hold_users: bool = False
 
     def __post_init__(self) -> None:
         for field, known in _CHOICES.items():
@@ -105,7 +130,8 @@ class Chronus:
             )
         for field, least, most in (
             ("horizon", 1, _MOST_LEASES), ("most_asked", 0, _MOST_LEASES),
-            ("overhead_s", 0.0, LARGEST), ("safety", 1.0, 100.0),
+            ("overhead_s", 0.0, LARGEST), ("safety", 1.0, 100.0), ("noise", 0.0, 1.0),
+            ("noise_seed", 0, LARGEST), ("pool_gpus", 0, LARGEST),
         ):  # fmt: skip
             if not least <= getattr(self, field) <= most:
                 raise InstanceError(
@@ -125,12 +151,19 @@ class Chronus:
             self.slot_s, self.horizon, self.sigma, self.round_up, self.overhead_s, self.safety,
             self.counter_offer, self.most_asked,
         )  # fmt: skip
+        before = recall(round_, memory, self.lease_s)
+        how = Profiling(
+            self.estimates, self.noise, self.noise_seed, self.pool_gpus, self.reuse_profiles,
+            self.hold_users,
+        )  # fmt: skip
+        fastest_s = bare_s(round_.jobs, round_.cluster.types.size).min(axis=1, initial=np.inf)
+        profile = profiled(round_, memory, how, fastest_s, before.state != NEW)
         return ChronusProgram(
             round_=round_,
             held=pinned(round_),
             clock=clock,
-            desk=Desk(round_, clock, rules),
-            before=recall(round_, memory, self.lease_s),
+            desk=Desk(round_, clock, rules, profile),
+            before=before,
             placement=self.placement,
             publish=self.publish,
         )
@@ -138,8 +171,13 @@ class Chronus:
     def remember(
         self, memory: Any, round_: TrainingRound, decision: Decision, outcome: Outcome
     ) -> dict[str, Any]:
-        """Keep states, promises and reservations of the jobs that go on."""
+        """Keep states, promises, reservations and the pace of the jobs that go on."""
         told = cast("dict[str, Any]", decision.carry)
         if not isinstance(decision.carry, dict) or "lease" not in told:
             raise InstanceError("memory: the decision is not one of chronus")
-        return without(told, np.asarray(outcome.finished, dtype=np.bool_))
+        plan: Allocation = decision.allocation
+        kind = np.full(len(round_.jobs), NOTHING, dtype=np.int64)
+        kind[plan.job] = plan.gpu_type
+        gone = np.asarray(outcome.finished, dtype=np.bool_)
+        told = without_profiles(after(told, round_, kind, outcome), ~gone)
+        return without(told, gone)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from apportion.formulations.training.chronus.capacity import KIND, foreign
+from apportion.formulations.training.chronus.capacity import KIND, foreign, reserved_before
 from apportion.formulations.training.chronus.clock import Clock
 from apportion.formulations.training.chronus.desk import Desk, Settled
 from apportion.formulations.training.chronus.offers import Offer, offer_to
@@ -24,6 +25,7 @@ from apportion.formulations.training.chronus.standing import (
     ACCEPTED,
     BEST_EFFORT,
     LOWEST,
+    NEW,
     NOTHING,
     STATE_NAMES,
     UNACCEPTED,
@@ -99,7 +101,7 @@ class ChronusProgram:
         sure = self._guaranteed(standing)
         spot = hand_out(
             self._waiting(settled, sure), self._spot_gpus(sure),
-            forcing=self.clock.lease_s <= LONGEST_FOR_SHORT_RUNS_S,
+            self._reserved, forcing=self.clock.lease_s <= LONGEST_FOR_SHORT_RUNS_S,
         )  # fmt: skip
         allocation = self._allocation(sure, spot)
         stages += (Stage("spot", time.perf_counter() - began),)
@@ -116,7 +118,7 @@ class ChronusProgram:
         """Type of each job that has a reservation for now and is not running on it already."""
         kinds = np.full(len(self.round_.jobs), NOWHERE, dtype=np.int64)
         able = self.held.open & self.round_.startable
-        free = self.held.free.copy()
+        free = np.maximum(self.held.free - self._reserved, 0)
         for row in standing.accepted().tolist():
             own = standing.leases.get(row)
             if own is None or own[0] != self.clock.current or not able[row]:
@@ -126,6 +128,11 @@ class ChronusProgram:
                 kinds[row] = kind
                 free[kind] -= gang
         return kinds
+
+    @cached_property
+    def _reserved(self) -> Ints:
+        """GPUs that others' reservations take before the lease ends, shape (k,)."""
+        return reserved_before(self.round_, self.held, self.clock.end_s)
 
     def _spot_gpus(self, sure: Ints) -> Ints:
         """GPUs that reservations leave, shape (k,)."""
@@ -137,6 +144,8 @@ class ChronusProgram:
     def _waiting(self, settled: Settled, sure: Ints) -> Waiting:
         jobs, desk = self.round_.jobs, self.desk
         open_ = self.held.open & self.round_.startable & (sure == NOWHERE)
+        # whose profile is not over runs in the pool, not in the cluster
+        open_ &= ~desk.profile.waiting
         stays = jobs.running & ~self.round_.stranded & (jobs.held_gpus == jobs.gang)
         if self.clock.boundary:
             # everybody is released and placed anew
@@ -205,10 +214,10 @@ class ChronusProgram:
             objective=value,
             bound=bound,
             gap=gap,
-            carry=written(self.round_, standing, self.clock.lease_s),
+            carry=written(self.round_, standing, self.clock.lease_s) | self.desk.profile.memory(),
             next_decision_s=self._next(allocation),
             commitments=self._commitments(standing),
-            per_job=self._columns(standing),
+            per_job=self._columns(settled),
             stages=stages,
             notes=notes_on_hopeless(self.round_) + settled.notes,
         )
@@ -248,17 +257,23 @@ class ChronusProgram:
                 out += zip([row] * begins.size, begins.tolist(), ends.tolist(), strict=True)
         return out
 
-    def _columns(self, standing: Standing) -> dict[str, Any]:
+    def _columns(self, settled: Settled) -> dict[str, Any]:
+        standing = settled.standing
+        unproved = np.zeros(len(self.round_.jobs), dtype=np.bool_)
+        unproved[list(settled.unproved)] = True
         count = np.zeros(len(self.round_.jobs), dtype=np.int64)
         rows = sorted(standing.leases)
         count[rows] = [standing.leases[row].size for row in rows]
         names = np.array(
-            [STATE_NAMES[code] for code in (LOWEST, ACCEPTED, UNACCEPTED, BEST_EFFORT)]
+            [STATE_NAMES[code] for code in (NEW, LOWEST, ACCEPTED, UNACCEPTED, BEST_EFFORT)]
         )
         due_s = np.where(standing.due == NOTHING, NOTHING, standing.due * self.clock.lease_s)
         return {
-            "state": names[standing.state + 1],
+            "state": names[standing.state - NEW],
             "reserved_leases": count,
             "promised_s": due_s.astype(np.float64),
             "counter_offer_s": standing.counter_offer_s.copy(),
+            "estimate": self.desk.profile.told,
+            "estimate_s": self.desk.whole_s,
+            "rejected_unproved": unproved,
         }

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from apportion.formulations.training.chronus.window import refuted_by_window
 from apportion.formulations.training.leases import Admission, Answer, Feasibility
 from apportion.instances.columns import Bools, Floats, Ints
 from apportion.solver import Budget, Solver
@@ -15,14 +16,20 @@ COUNTER_CELLS = 20_000
 lease is one exact question, and a full cluster refuses thousands of jobs a day."""
 
 
-MOST_MODELLED = 3_000
-"""Variables of the exact model, class by class, up to which it is asked: such models take tens of
-milliseconds; those of a full cluster and a week of leases take seconds each."""
+MOST_MODELLED = 30_000
+"""Variables of one exact model, class by class, up to which it is asked: such models take a second
+or two, and a full cluster with a week of leases has twenty thousand."""
 
-MOST_WALKED = 1_000
+MOST_MODELLED_IN_ALL = 150_000
+"""Variables of all exact models of one decision: at a full cluster the first few settle what is
+free, and what comes after them is refused by what is known."""
+
+MOST_WALKED = 10_000
 """Leases walked to lay everybody anew in one decision, over all questions: each costs a third of a
-millisecond with a thousand different jobs, so that decisions but for bursts of arrivals
-stay below half a second."""
+millisecond with a thousand different jobs."""
+
+MOST_WINDOWS = 200
+"""Models of the first leases in one decision, some hundredths of a second each."""
 
 
 _NO_TIME_S = 1e-9
@@ -46,6 +53,8 @@ class Asking:
     most: int | None
     asked: int = 0
     walked: int = 0
+    modelled: int = 0
+    windows: int = 0
     undecided: int = 0
 
     def closed(self, length: int) -> bool:
@@ -56,15 +65,25 @@ class Asking:
             return False
         return self.asked >= self.most or self.walked + length > MOST_WALKED > length
 
+    def looks(self) -> bool:
+        """Whether the first leases may be asked alone."""
+        if self.budget.expired() or self.most == 0:
+            return False
+        return self.most is None or self.windows < MOST_WINDOWS
+
     def seconds(self, size: int) -> float:
         """Wall time for one exact model; without time jobs are laid anew and it is left out."""
-        if self.most is not None and size > MOST_MODELLED:
+        large = size > MOST_MODELLED or self.modelled + size > MOST_MODELLED_IN_ALL
+        if self.most is not None and large:
             return _NO_TIME_S
         return max(self.budget.left_s(), _NO_TIME_S)
 
 
 class Admitting(Admission):
-    """An admission that asks at most so many questions beyond the quick tests."""
+    """An admission that asks at most so many questions beyond the quick tests.
+
+    What was refused with a proof is remembered: who is accepted later makes nothing easier.
+    """
 
     asking: Asking
 
@@ -78,17 +97,42 @@ class Admitting(Admission):
         made.asking = asking
         return made
 
+    def _clear(self, room: int = 64) -> None:
+        super()._clear(room)
+        self.refused = list[tuple[int, int, int]]()
+
     def _asked(self, gang: int, need: int, due: int, capacity: Ints) -> Feasibility:
         asking, length = self.asking, self.capacity.size
-        if asking.closed(length):
-            asking.undecided += 1
-            return Feasibility(None, "undecided")
-        asking.asked += 1
-        asking.walked += length
-        self.model_s = asking.seconds(self._size())
-        found = super()._asked(gang, need, due, capacity)
+        own = capacity is self.capacity
+        if own and any(gang >= g and need >= n and due <= d for g, n, d in self.refused):
+            return Feasibility(False, "model")
+        if asking.looks() and self._refuted_early(gang, need, due, capacity):
+            found = Feasibility(False, "model")
+        elif asking.closed(length):
+            found = Feasibility(None, "undecided")
+        else:
+            asking.asked += 1
+            asking.walked += length
+            size = self._size()
+            self.model_s = asking.seconds(size)
+            found = super()._asked(gang, need, due, capacity)
+            if found.ground not in ("forced work", "walk") and self.model_s > _NO_TIME_S:
+                asking.modelled += size
+        if found.feasible is False and own:
+            self.refused.append((gang, need, due))
         asking.undecided += found.feasible is None
         return found
+
+    def _refuted_early(self, gang: int, need: int, due: int, capacity: Ints) -> bool:
+        """Whether the leases up to a little after the deadline prove that a job is too many."""
+        asking = self.asking
+        asking.windows += 1
+        jobs = [np.append(column, more) for column, more in zip(self.jobs, (gang, need, due),
+                                                                strict=True)]  # fmt: skip
+        different, count = np.unique(np.stack(jobs), axis=1, return_counts=True)
+        return refuted_by_window(
+            *different, count, capacity, due, asking.solver, asking.budget
+        )  # fmt: skip
 
     def _size(self) -> int:
         """Variables of the exact model: leases before the due of each class of equal jobs."""

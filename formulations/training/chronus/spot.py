@@ -86,7 +86,7 @@ class Spot:
     forced: Bools
 
 
-def hand_out(waiting: Waiting, free: Ints, *, forcing: bool) -> Spot:
+def hand_out(waiting: Waiting, free: Ints, reserved: Ints, *, forcing: bool) -> Spot:
     """Hand out spot GPUs.
 
     Short jobs without a promise come first, the least GPU-time to go before others; then running
@@ -100,12 +100,19 @@ def hand_out(waiting: Waiting, free: Ints, *, forcing: bool) -> Spot:
     free
         GPUs that reservations leave, those of running jobs that may be stopped included, shape
         (k,).
+    reserved
+        GPUs of these that others take before the lease ends, so that only jobs that may be stopped
+        may have them until then, shape (k,).
     forcing
         Whether leases are short enough for the first and the last of these rules.
     """
     kinds = np.full(waiting.gang.size, NOWHERE, dtype=np.int64)
-    left = free.copy()
-    forced = _give(waiting, _short(waiting), waiting.short, left, kinds) if forcing else kinds >= 0
+    left, forced = free.copy(), np.zeros(waiting.gang.size, dtype=np.bool_)
+    if forcing:
+        sure = np.maximum(free - reserved, 0)
+        forced = _give(waiting, _short(waiting), waiting.short, sure, kinds)
+        rows = np.flatnonzero(forced)
+        np.subtract.at(left, kinds[rows], waiting.gang[rows])
     runs = np.flatnonzero(waiting.open & (waiting.on != NOWHERE) & (kinds == NOWHERE))
     own = np.arange(free.size)[None, :] == waiting.on[:, None]
     _give(waiting, waiting.best_first(runs), own, left, kinds)
@@ -115,7 +122,7 @@ def hand_out(waiting: Waiting, free: Ints, *, forcing: bool) -> Spot:
     _give(waiting, waiting.best_first(rest[~late]), anywhere, left, kinds)
     if forcing:
         _give(waiting, waiting.best_first(rest[late]), anywhere, left, kinds)
-    _give_for_good(waiting, left, kinds)
+    _give_for_good(waiting, np.maximum(left - reserved, 0), kinds)
     return Spot(kinds, forced)
 
 

@@ -20,7 +20,9 @@ STATE_NAMES = {
     ACCEPTED: "ACCEPTED_SLO",
     UNACCEPTED: "UNACCEPTED_SLO",
     BEST_EFFORT: "BEST_EFFORT",
+    NEW: "PROFILING",
 }
+"""How states are told; whoever is remembered as new is being profiled."""
 
 NOTHING = -1
 """Type, due or counter-offer of a job that has none."""
