@@ -150,6 +150,7 @@ class Answer:
                 **{name: _shown_column(column) for name, column in decision.per_job.items()},
                 "id": files.row_names(round_),
             },
+            **files.facts(round_, decision.allocation),
             "stages": [
                 {name: getattr(stage, name) for name in STAGE_KEYS} for stage in decision.stages
             ],

@@ -56,7 +56,7 @@ def answer_from_dict(data: object) -> Answer:
     """
     content = migrated(data, "answer", VERSION, MIGRATIONS)
     family = family_in(content, "answer.family")
-    found = known_keys(content, (*_KEYS, family.files.rows), "answer")
+    found = known_keys(content, (*_KEYS, family.files.rows, *family.files.told), "answer")
     for key in ("family", "policy", "status", "allocation", "round"):
         if key not in found:
             raise InstanceError(f"answer.{key} is missing")

@@ -12,7 +12,7 @@ from apportion.results import Column, Table
 
 def answer_tables(answer: Answer) -> Iterator[Table | Text]:
     """Show what was decided, how good it is, and how it was found."""
-    yield answer.family.tables.decision(answer.policy, answer.round_, answer.decision)
+    yield from answer.family.tables.decision(answer.policy, answer.round_, answer.decision)
     if answer.stages:
         yield _stages(answer)
     for one in answer.skipped:

@@ -6,7 +6,7 @@ allocations, outcomes, scenarios and records are its own types, so that they sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -58,6 +58,13 @@ class Files(Protocol):
 
     def outcome_from_dict(self, round_: Any, data: object) -> Any:
         """Read what came of an answer to a round."""
+        ...
+
+    told: ClassVar[tuple[str, ...]]
+    """Further keys of an answer, for readers: what ``facts`` gives. They are not read back."""
+
+    def facts(self, round_: Any, allocation: Any) -> dict[str, Any]:
+        """Recompute what a reader of an answer wants to know, by the keys ``told``."""
         ...
 
     def commitments_from_rows(self, round_: Any, data: object) -> Any:
@@ -151,8 +158,8 @@ class Runs(Protocol):
 class Tables(Protocol):
     """What people are shown."""
 
-    def decision(self, policy: str, round_: Any, decision: Decision) -> Table:
-        """Show what was decided, one row for each row of the round."""
+    def decision(self, policy: str, round_: Any, decision: Decision) -> Sequence[Table]:
+        """Show what was decided, first one row for each row of the round."""
         ...
 
     def plan(self, round_: Any, allocation: Any) -> str:

@@ -57,6 +57,7 @@ class TrainingFiles:
     """Rounds of jobs as plain data."""
 
     rows: ClassVar[str] = "jobs"
+    told: ClassVar[tuple[str, ...]] = ()
 
     def row_names(self, round_: TrainingRound) -> list[str]:
         """Name the jobs."""
@@ -81,6 +82,10 @@ class TrainingFiles:
     def outcome_from_dict(self, round_: TrainingRound, data: object) -> Outcome:
         """Read what was done."""
         return outcome_from_dict(round_, data)
+
+    def facts(self, round_: TrainingRound, allocation: Allocation) -> dict[str, Any]:
+        """Add nothing: the allocation says it all."""
+        return {}
 
     def commitments_from_rows(self, round_: TrainingRound, data: object) -> Commitments:
         """Read reservations."""
@@ -229,9 +234,9 @@ class TrainingRuns:
 class TrainingTables:
     """Tables of jobs."""
 
-    def decision(self, policy: str, round_: TrainingRound, decision: Decision) -> Table:
+    def decision(self, policy: str, round_: TrainingRound, decision: Decision) -> tuple[Table]:
         """Show where each job runs."""
-        return decision_table(policy, round_, decision)
+        return (decision_table(policy, round_, decision),)
 
     def plan(self, round_: TrainingRound, allocation: Allocation) -> str:
         """Count jobs and GPUs."""
