@@ -21,6 +21,9 @@ _KINDS = {
 }  # fmt: skip
 """By the number of their place too."""
 
+NO_SPAN = "0" * 16
+"""The identifier that is not valid, as some write it for no parent."""
+
 _ERRORS = (2, "2", "STATUS_CODE_ERROR")
 _SCOPES = ("scopeSpans", "instrumentationLibrarySpans", "ilSpans")
 """Names of one list in the versions of the protocol, the newest first."""
@@ -108,7 +111,7 @@ def _parent(span: Fields, trace: str, where: str) -> tuple[str, bool]:
     parent = span.get("parentSpanId")
     if parent is not None and not isinstance(parent, str):
         raise InstanceError(f"{where}parentSpanId = {shown(parent)}: must be a string")
-    if parent and parent.strip("0"):  # all zeros: none
+    if parent and parent != NO_SPAN:
         return parent, True
     for at, one in enumerate(rows(span, "links", where)):
         link = table(one, f"{where}links[{at}]")
