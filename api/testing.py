@@ -27,7 +27,9 @@ from apportion.instances.training import (
     Tenants,
     TrainingRound,
 )
+from apportion.instances.training.curves import INVERSE
 from apportion.instances.training.planned import planned_outcome
+from apportion.instances.training.true_curves import TrueCurves
 from apportion.solver import Budget, Solver
 
 Check = tuple[str, Callable[[], None]]
@@ -79,6 +81,7 @@ def policy_checks(policy: Policy, *, seed: int = 0) -> list[Check]:
         battery.feasible, battery.incumbent, battery.empty_round, battery.single_job,
         battery.zero_capacity, battery.more_than_fits, battery.same_twice, battery.no_time,
         battery.memory_as_text, battery.kept_promises, battery.hidden_truth,
+        battery.hidden_curves,
     )  # fmt: skip
     by_trait = [getattr(battery, trait) for trait in TRAITS if trait in policy.traits]
     return [(judge.__name__, _asserting(judge)) for judge in (*common, *by_trait)]
@@ -274,9 +277,49 @@ class _Battery:
             true_work=work * stretch,
             options=ExecutorOptions(until_s=8_000.0),
         )  # fmt: skip
-        watch = _Watch(BoundPolicy(self.policy, Solver(work_limit=WORK_LIMIT)), [])
+        watch = _Watch(BoundPolicy(self.policy, Solver(work_limit=WORK_LIMIT)), [], [])
         ends = run(scenario, watch).jobs.finish_s
         return watch.seen, float(ends[ends >= 0].min(initial=np.inf))
+
+    def hidden_curves(self) -> None:
+        """Change how metrics will develop: decisions before a point of them is seen stay the same.
+
+        An iteration takes longer than some rounds, and what the curves are decides which job will
+        reach its target first.
+        """
+        worlds = [self.curves_seen(turn) for turn in (False, True)]
+        pairs = list(zip(*worlds, strict=False))
+        same = [one[1] == other[1] for one, other in pairs]
+        unseen = same.index(False) if False in same else len(same)
+        _require(unseen > 1, "too few decisions fell before a metric showed")
+        _require(unseen < len(pairs), "the metrics never showed what was changed")
+        known = [[entry[0] for entry in world[:unseen]] for world in worlds]
+        _require(known[0] == known[1], "a decision depends on hidden curves")
+
+    def curves_seen(self, turned: bool) -> list[tuple[Any, tuple[bytes, ...]]]:
+        """Decisions of a run whose jobs stop on a metric, each with what was known of the jobs."""
+        rng = np.random.default_rng(self.seed + 2)
+        n, iteration_s = 10, 1500.0
+        cap, steep = 40.0, np.where((np.arange(n) % 2 == 0) ^ turned, 0.9, 0.1)
+        scenario = Scenario(
+            name="curves",
+            cluster=Cluster.uniform({"slow": 4, "fast": 4}, gpus_per_node=4),
+            jobs=Jobs.of(
+                id=[f"j{i}" for i in range(n)], gang=rng.choice([1, 2], n), work=np.full(n, cap),
+                throughput_per_s=rng.uniform(0.5, 1.0, (n, 2)) / iteration_s,
+                arrival_s=np.sort(rng.uniform(0.0, 1000.0, n)).round(),
+                stop_on_metric=np.ones(n, dtype=np.bool_), metric_target=np.full(n, 0.5),
+                iteration_cap=np.full(n, cap),
+            ),
+            tenants=Tenants.named("default"),
+            true_curves=TrueCurves(
+                np.full(n, INVERSE), steep, np.full(n, 1.0), np.full(n, 0.2), noise=0.0
+            ),
+            options=ExecutorOptions(until_s=6.0 * iteration_s),
+        )  # fmt: skip
+        watch = _Watch(BoundPolicy(self.policy, Solver(work_limit=WORK_LIMIT)), [], [])
+        run(scenario, watch)
+        return list(zip(watch.seen, watch.known, strict=True))
 
     def compare(
         self, one: Decision, two: Decision, first: TrainingRound, second: TrainingRound
@@ -361,6 +404,7 @@ class _Watch:
 
     inner: BoundPolicy
     seen: list[tuple[float, list[int], list[int]]]
+    known: list[tuple[bytes, ...]]
 
     @property
     def subscribes(self) -> Any:
@@ -371,6 +415,9 @@ class _Watch:
         return self.inner.reacts_to
 
     def decide(self, round_: TrainingRound, memory: Any) -> Decision:
+        jobs = round_.jobs
+        observed = (jobs.observed_offsets, jobs.observed_iteration, jobs.observed_metric)
+        self.known.append(tuple(column.tobytes() for column in observed))
         decision = self.inner.decide(round_, memory)
         plan = decision.allocation
         self.seen.append(

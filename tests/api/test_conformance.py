@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import apportion as ap
@@ -86,8 +88,42 @@ def test_each_way_to_be_bad_is_caught_by_name(toys, bad, check, says):
 
 
 def test_peeking_and_fickleness_are_caught_by_nothing_else(toys):
-    assert set(failures(toys.Peeks())) == {"hidden_truth"}
+    # the work that a job really needs follows from its curve too
+    assert set(failures(toys.Peeks())) == {"hidden_truth", "hidden_curves"}
     assert set(failures(toys.ForgetsInWriting())) == {"memory_as_text"}
+
+
+def test_peeking_at_curves_is_caught_by_nothing_else(toys):
+    @dataclass(frozen=True)
+    class PeeksAtCurves(toys.Toy):
+        """Finds the scenario on the stack and serves the steepest metric first."""
+
+        def decide(self, round_, memory):
+            frame = sys._getframe()
+            while frame is not None and "scenario" not in frame.f_locals:
+                frame = frame.f_back
+            curves = None if frame is None else frame.f_locals["scenario"].true_curves
+            steep = round_.jobs.work if curves is None else curves.a[round_.jobs.code]
+            return toys.in_order(round_, np.argsort(-steep, kind="stable").tolist())
+
+    found = failures(PeeksAtCurves())
+    assert set(found) == {"hidden_curves"}
+    assert found["hidden_curves"] == "a decision depends on hidden curves"
+
+
+def test_what_was_measured_may_change_decisions(toys):
+    @dataclass(frozen=True)
+    class Reads(toys.Toy):
+        """Serves the lowest loss first, as far as anybody has seen it."""
+
+        def decide(self, round_, memory):
+            jobs = round_.jobs
+            newest = np.full(len(jobs), np.inf)
+            seen = np.flatnonzero(np.diff(jobs.observed_offsets))
+            newest[seen] = jobs.observed_metric[jobs.observed_offsets[seen + 1] - 1]
+            return toys.in_order(round_, np.argsort(newest, kind="stable").tolist())
+
+    assert failures(Reads()) == {}
 
 
 @pytest.mark.parametrize(
