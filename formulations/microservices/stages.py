@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import cast
 
-import numpy as np
-
 from apportion.formulations.microservices.forks import Fork, Network, in_series, side_by_side
 from apportion.instances.columns import Ints
 from apportion.instances.microservices import MicroserviceRound, laws
