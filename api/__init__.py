@@ -11,6 +11,7 @@ from apportion.checking import check
 from apportion.comparing import compare
 from apportion.deciding import EngineError
 from apportion.families.lookup import read_round, read_scenario, write_round
+from apportion.fitting import fit
 from apportion.formulations.training import (
     DRF,
     EDF,
@@ -109,6 +110,7 @@ __all__ = [
     "check",
     "compare",
     "explain",
+    "fit",
     "from_frame",
     "make_policy",
     "policy_classes",

@@ -22,6 +22,9 @@ from apportion.comparing import compare as compare_runs
 from apportion.demo import demo as run_demo
 from apportion.exits import DONE, INTERRUPTED, NO, OF_STATUS, told
 from apportion.families.lookup import family_of, read_round, scenario_family, training_round
+from apportion.fitting import fit as fit_traces
+from apportion.fitting import fit_table
+from apportion.fitting import told as told_model
 from apportion.importing import import_trace
 from apportion.instances import InstanceError
 from apportion.instances.files import (
@@ -46,6 +49,7 @@ from apportion.options import (
     Seed,
     TimeLimit,
     Workers,
+    counts,
     listed,
     number,
     parameters,
@@ -459,6 +463,56 @@ def import_(
     sys.stdout.write(
         json.dumps(said) + "\n" if as_json else f"{said['scenario']}: {said['jobs']} jobs{lost}\n"
     )
+
+
+@app.command()
+def fit(
+    traces: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TRACES",
+            help="Traces of Jaeger, OpenTelemetry or Alibaba; tables of containers and rates.",
+        ),
+    ],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write the model here.")] = None,
+    containers: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=COUNT, once for each microservice; others count as 1."),
+    ] = None,
+    sampling: Annotated[
+        float, typer.Option(parser=number, metavar="SHARE", help="Share of requests traced.")
+    ] = 1.0,
+    window: Annotated[
+        float, typer.Option(parser=number, metavar="S", help="Loads are counted in such windows.")
+    ] = 60.0,
+    peak: Annotated[
+        float | None,
+        typer.Option(
+            parser=number, metavar="RATE", help="Calls/s of the busiest container (Alibaba)."
+        ),
+    ] = None,
+    percentile: Annotated[
+        float, typer.Option(parser=number, metavar="P", help="Tail that Erms' lines stand for.")
+    ] = 0.95,
+    estimator: Annotated[str, typer.Option(help="Of rates: mean or distribution.")] = "mean",
+    shift: Annotated[str, typer.Option(help="minimum, quantile or zero.")] = "minimum",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse traces that cannot be understood.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fit latency laws of microservices from traces."""
+    if out is not None and not in_place(out):
+        writable(out=out)
+    model = fit_traces(
+        traces, out=out, containers=counts(containers, "--containers"), sampling=sampling,
+        window_s=window, peak_per_s=peak, percentile=percentile, estimator=estimator, shift=shift,
+        strict=strict,
+    )  # fmt: skip
+    if as_json:
+        sys.stdout.write(json_text(told_model(model)) + "\n")
+    else:
+        Console().print(fit_table(model))
 
 
 @app.command()

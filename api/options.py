@@ -69,6 +69,19 @@ def parameters(given: Sequence[str] | None) -> dict[str, str]:
         raise InstanceError(f"--param: {error}") from None
 
 
+def counts(given: Sequence[str] | None, option: str) -> dict[str, float]:
+    """Read options ``NAME=NUMBER``, each name once."""
+    out: dict[str, float] = {}
+    try:
+        for name, text in settings(given or ()).items():
+            out[name] = float(text)
+    except InstanceError as error:
+        raise InstanceError(f"{option}: {error}") from None
+    except ValueError:
+        raise InstanceError(f"{option} {name}={text}: {text!r} is not a number") from None
+    return out
+
+
 def listed(text: str, option: str) -> list[str]:
     """Read names separated by commas; one that holds a comma stands in double quotes."""
     rows = list(csv.reader([text], skipinitialspace=True, strict=False))
