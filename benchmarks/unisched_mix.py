@@ -15,8 +15,9 @@ A miss is an SLO job that ends late, latency the mean completion time of best ef
 the estimator is taken when a job has done half of what it really needs, |estimate - truth| / truth:
 the 80 % quantile for jobs with deadlines, the median for others, medians over jobs; jobs of fewer
 than ten iterations have by then shown too few points for a fit and are taken at their cap, so that
-those with a fit are told apart. It depends on a policy only by who runs. ``--out`` writes ``unisched_mix.md`` and ``unisched_mix.csv``. The same seed gives the
-same numbers; only the times differ.
+those with a fit are told apart. It depends on a policy only by who runs. ``--out`` writes
+``unisched_mix.md`` and ``unisched_mix.csv``. The same seed gives the same numbers; only the times
+differ.
 """
 
 from __future__ import annotations
@@ -129,8 +130,10 @@ class Watched:
                 self.error.setdefault(int(jobs.code[row]), float(error[row]))
                 self.flags.setdefault(int(jobs.code[row]), int(told.flag[row]))
         answer = self.inner.decide(round_, memory)
-        if "accepted" in answer.per_job:
-            now = set(jobs.code[np.asarray(answer.per_job["accepted"], dtype=bool)].tolist())
+        shown = answer.per_job
+        if "accepted" in shown or "promised_s" in shown:
+            promised = shown["accepted"] if "accepted" in shown else shown["promised_s"] >= 0
+            now = set(jobs.code[np.asarray(promised, dtype=bool)].tolist())
             self.lost |= (self.kept & set(jobs.code.tolist())) - now
             self.kept = now
             self.accepted |= now

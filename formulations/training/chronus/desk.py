@@ -355,14 +355,14 @@ class Desk:
             )
         why = "no room before its deadline"
         if self.round_.now_s + self.to_go_s[row] > last_s:
-            why = f"it could not meet its deadline at {last_s:g} s even alone (negative slack)"
+            why = f"it could not meet its deadline at {last_s:.12g} s even alone (negative slack)"
         elif need > self.dues_of(row)[-1]:
             why = f"it needs {need} whole leases, {self.dues_of(row)[-1]} lie before its deadline"
         offer_s = self.counter_offer(row, pools, kinds)
         if offer_s is None:
             return f"{name} is rejected: {why}"
         standing.counter_offer_s[row] = offer_s
-        return f"{name} is rejected: {why}; a deadline at {offer_s:g} s could be kept"
+        return f"{name} is rejected: {why}; a deadline at {offer_s:.12g} s could be kept"
 
     def counter_offer(self, row: int, pools: dict[int, Pool], kinds: list[int]) -> float | None:
         """Earliest deadline that could be promised to a rejected job."""
