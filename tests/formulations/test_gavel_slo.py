@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,24 @@ def test_a_deadline_counts_while_the_job_alone_could_keep_it(due: float, verdict
     found = decide(GavelSLO(), example(due))
     assert found.per_job["deadline"].tolist() == ["", verdict]
     assert found.objective == pytest.approx(3.0 if verdict == "kept" else 5.0)
+    assert bool(found.notes) == (verdict == "dropped")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("values", "verdict", "objective"), [([10.0, 5.0], "kept", 3.8), ([10.0, 0.0], "dropped", 5.0)]
+)
+def test_a_soft_job_asks_for_the_next_deadline_it_can_keep(
+    values: list[float], verdict: str, objective: float
+) -> None:
+    """Due after 50 s the second job would need 3.2, after 100 s 1.6; its best speed is 2."""
+    one = example(100.0)
+    jobs = replace(
+        one.jobs, deadline_offsets=[0, 0, 2], deadline_s=[50.0, 100.0], deadline_value=values
+    )
+    found = decide(GavelSLO(), replace(one, jobs=jobs))
+    assert found.per_job["deadline"].tolist() == ["", verdict]
+    assert found.objective == pytest.approx(objective)
     assert bool(found.notes) == (verdict == "dropped")
 
 

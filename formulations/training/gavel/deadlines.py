@@ -51,21 +51,33 @@ class Deadlines:
         return (f"{count} given up{least}: {named}{more}",)
 
 
+_ROUNDING = 1e-9
+"""Part by which a deadline may ask for more than a job's best speed: work over time is not exact."""
+
+
 def deadlines_of(sharers: Sharers) -> Deadlines:
-    """Read the next deadline of each job that counts; those that nothing can keep are dropped."""
+    """Read the next deadline of each job that counts and that it could keep alone.
+
+    A deadline counts while it lies ahead and earns something. Jobs that have deadlines, and none
+    of this kind, have theirs dropped.
+    """
     round_, rows = sharers.round_, sharers.rows
-    jobs = round_.jobs
-    counted = jobs.slo[rows] & (np.diff(jobs.deadline_offsets)[rows] > 0)
-    start, end = jobs.deadline_offsets[rows], jobs.deadline_offsets[rows + 1]
-    passed = np.concatenate(([0], np.cumsum(jobs.deadline_s <= round_.now_s)))
-    following = start + passed[end] - passed[start]
-    ahead = counted & (following < end)
-    next_s = np.full(rows.size, -np.inf)
-    next_s[ahead] = jobs.deadline_s[following[ahead]]
-    left_s = next_s - round_.now_s
-    speed = np.divide(sharers.left, left_s, out=np.zeros(rows.size), where=left_s > 0.0)
-    hopeless = counted & ((left_s <= 0.0) | (speed > sharers.speed.max(axis=1, initial=0.0)))
-    return Deadlines(speed, counted & ~hopeless, hopeless)
+    jobs, most = round_.jobs, sharers.speed.max(axis=1, initial=0.0)
+    counts = np.diff(jobs.deadline_offsets)[rows]
+    counted = jobs.slo[rows] & (counts > 0)
+    owner = np.repeat(np.arange(rows.size), counts)
+    first = np.repeat(np.cumsum(counts) - counts, counts)
+    entry = np.repeat(jobs.deadline_offsets[rows], counts) + np.arange(owner.size) - first
+    left_s = jobs.deadline_s[entry] - round_.now_s
+    asks = np.full(owner.size, np.inf)
+    np.divide(sharers.left[owner], left_s, out=asks, where=left_s > 0.0)
+    able = counted[owner] & (asks <= most[owner] * (1.0 + _ROUNDING))
+    able &= jobs.deadline_value[entry] > 0
+    # deadlines rise within a job, and the first that is left is written last
+    chosen = np.flatnonzero(able)[::-1]
+    speed, kept = np.zeros(rows.size), np.zeros(rows.size, dtype=np.bool_)
+    speed[owner[chosen]], kept[owner[chosen]] = asks[chosen], True
+    return Deadlines(np.minimum(speed, most), kept, counted & ~kept)
 
 
 def fewest_dropped(
