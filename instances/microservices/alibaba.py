@@ -40,7 +40,8 @@ GRACE_S = 60.0
 """How much later than its first call a request may still be recorded: the tables' own interval."""
 
 ROWS_MOST = 20_000_000
-"""Rows held at once, about 1.2 GB; a window that holds more is cut where requests have ended."""
+"""Rows held at once, about 1.2 GB; a window that holds more is cut where requests seem to have
+ended, by the time of the rows that are read."""
 
 UNKNOWN = ("", "(?)", "nan", "unknown", "unavailable", "none", "null")
 """Names that stand for no name, in small letters."""
@@ -98,7 +99,9 @@ def read_call_graphs(
         for block in blocks(path, CALL_GRAPH, WHAT, block_rows):
             with naming(path):
                 held.add(block)
-            yield from held.ended()
+            yield from held.cut()
+        held.read_ms = held.latest_ms  # the next file begins where this one ends
+        yield from held.ended()
     yield from held.ended(everything=True)
 
 
@@ -136,7 +139,9 @@ class _Held:
         self.what.one("")
         self.rows: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
         self.count = 0
-        self.newest_ms = -np.inf
+        self.read_ms = -np.inf  # times up to here are in files read: rows stand in any order
+        self.latest_ms = -np.inf
+        self.block_ms = np.inf  # first time in the block read last
         self.end_ms = np.inf
         self.over: set[str] = set()
 
@@ -170,10 +175,10 @@ class _Held:
         for name, column in columns.items():
             self.rows[name].append(column)
         self.count += int(keep.sum())
-        first = float(time_ms[keep].min())
+        self.block_ms = float(time_ms[keep].min())
+        self.latest_ms = max(self.latest_ms, float(time_ms[keep].max()))
         if self.end_ms == np.inf:
-            self.end_ms = (first // self.window_ms + 1) * self.window_ms
-        self.newest_ms = max(self.newest_ms, first)
+            self.end_ms = (self.block_ms // self.window_ms + 1) * self.window_ms
 
     def _who(self, values: Any) -> Ints:
         known = values.where(~values.str.lower().isin(UNKNOWN), NAMELESS)
@@ -183,8 +188,8 @@ class _Held:
         return np.zeros(int(keep.sum()), np.int64) if values is None else self.what.of(values[keep])
 
     def ended(self, *, everything: bool = False) -> Iterator[Spans]:
-        """Give the windows that are over, and of one that is too large what is over in it."""
-        while self.count and (everything or self.newest_ms >= self.end_ms + 1000 * GRACE_S):
+        """Give the windows of which no row can come any more."""
+        while self.count and (everything or self.read_ms >= self.end_ms + 1000 * GRACE_S):
             yield from self._flush(self.end_ms)
             if self.count:
                 first = min(float(part.min()) for part in self.rows["time_ms"] if part.size)
@@ -193,8 +198,11 @@ class _Held:
                 )
             else:
                 self.end_ms = np.inf if everything else self.end_ms + self.window_ms
+
+    def cut(self) -> Iterator[Spans]:
+        """Give what seems to be over where too much is held."""
         if self.count > ROWS_MOST:
-            yield from self._flush(self.newest_ms - 1000 * GRACE_S)
+            yield from self._flush(self.block_ms - 1000 * GRACE_S)
 
     def _flush(self, before_ms: float) -> Iterator[Spans]:
         """Let go of the requests that began before an instant."""
