@@ -10,6 +10,7 @@ import numpy as np
 from apportion.formulations.training.leases import LeaseJobs, plan_leases
 from apportion.formulations.training.leases.realise import LeaseColumns, realise
 from apportion.formulations.training.unisched.demand import BestEffort, SloJobs
+from apportion.formulations.training.unisched.first_lease import emptied, forced_now
 from apportion.formulations.training.unisched.latest_fit import with_best_effort, with_more
 from apportion.formulations.training.unisched.model import Selector, bucket_edges, floor_of
 from apportion.formulations.training.unisched.plan import NONE, SAME, Plan, better, plan_faults
@@ -126,6 +127,8 @@ class _Search:
         # a promise that is not in the best plan is given up; it may still be planned anew
         self.must &= self.best.configuration >= 0
         self._pass_value()
+        if self._counted():
+            self._empty_first_lease()
         self._pass_reward()
         return self._selected()
 
@@ -182,6 +185,9 @@ class _Search:
             return
         if self._without_slo() or self._out_of_time():
             return
+        if self._counted():
+            # what buckets allow for lease 0 is rarely a plan, and takes seconds
+            return
         started, value = time.perf_counter(), self.best.value(self.slo)
         model = self.selector.model(
             goal="reward", must=self.must, floor=floor_of(value), lease_cost=self.lease_cost
@@ -202,7 +208,10 @@ class _Search:
         Whether the reward is proved so.
         """
         started, nobody = time.perf_counter(), SloJobs.rigid([], [], [])
-        alone = Selector(nobody, self.best_effort, self.capacity[:, :1], np.array([0, 1]))
+        room = self.capacity[:, :1]
+        if self._counted():
+            room = room - self._forced_now()
+        alone = Selector(nobody, self.best_effort, room, np.array([0, 1]))
         bound = 0.0
         if self.best_effort.reward.size:
             model = alone.model(goal="reward", must=nobody.must)
@@ -217,11 +226,34 @@ class _Search:
                 if not plan_faults(self.slo, self.best_effort, self.capacity, plan):
                     self._take(plan)
         bound -= self._least_lease_cost()
-        if not self._proves(self._worth(self.best)[1], bound):
-            return False
-        self.bounds[1] = bound
-        self._told("reward", started, None, bound=bound)
-        return True
+        proved = self._proves(self._worth(self.best)[1], bound)
+        if proved or self._counted():
+            self.bounds[1] = bound
+            self._told("reward", started, None, bound=bound)
+        return proved
+
+    def _counted(self) -> bool:
+        """Whether both passes go by counts of equal jobs: many leases, and all jobs rigid."""
+        return not self.selector.exact and bool(len(self.slo)) and self._rigid()
+
+    def _empty_first_lease(self) -> None:
+        """Leave lease 0 to best effort as far as the jobs in the plan allow."""
+        if self._out_of_time():
+            return
+        started = time.perf_counter()
+        plan = emptied(self.slo, self.capacity, self.best, self.budget)
+        self._take(self._filled(plan))
+        self._told("first lease", started, None)
+
+    def _forced_now(self) -> Ints:
+        """GPUs of lease 0 that are taken in every plan of this value, by type, shape (k, 1)."""
+        slo, rows = self.slo, np.flatnonzero(self.must)
+        deadline = slo.due_offsets[rows + 1] - 1
+        if self.best.value(slo) >= float(self._alone().sum()) - SAME:
+            # all earn the most they can alone, so that all of them are in every such plan
+            rows = np.flatnonzero((self._alone() > 0.0) & (self.best.deadline >= 0))
+            deadline = self.best.deadline[rows]
+        return forced_now(slo, self.capacity, rows, deadline)
 
     def _proves(self, value: float, bound: float) -> bool:
         return gap_of(value, bound) <= max(self.solver.gap, SAME)
