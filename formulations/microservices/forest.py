@@ -129,7 +129,7 @@ class Forest:
             # what the owner may take, less itself and its other stages
             room[stages] = granted[owner] - (node[owner] - stage[stages])
             granted[members] = room[self.stage[members]]
-        return cast(Floats, granted[: self.calls] - (node[: self.calls] - own))
+        return granted[: self.calls] - (node[: self.calls] - own)
 
     def critical(self, own: Floats) -> Bools:
         """Mark the calls that a request waits for, shape (C,); of equals all."""
@@ -139,7 +139,7 @@ class Forest:
         for members in self.members:
             above = self.stage[members]
             on[members] = on[self.owner[above]] & (node[members] >= stage[above])
-        return cast(Bools, on[: self.calls])
+        return on[: self.calls]
 
     def rows(self, target_ms: Floats) -> tuple[Ints, Floats]:
         """Row of a model that the time of each node counts into, and the rows' upper sides.
@@ -187,7 +187,7 @@ class Forest:
             given[members] = part[self.stage[members]]
         calls = slice(self.calls)
         share = _part(weight, node_weight[calls])
-        return cast(Floats, base + (given[calls] - node_base[calls]) * share)
+        return base + (given[calls] - node_base[calls]) * share
 
 
 def _part(part: Floats, whole: Floats) -> Floats:

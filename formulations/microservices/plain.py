@@ -198,7 +198,7 @@ def judged(
     """Ask the laws which services keep their SLA, shape (S,), and note by how much others do not."""
     services = round_.services
     violation = Tails.of(round_).violations(containers, rank)
-    kept = cast(Bools, violation <= services.violation_budget)
+    kept = violation <= services.violation_budget
     rows = np.flatnonzero(~kept & (services.rate_per_s > 0)).tolist()
     notes = tuple(
         f"service {str(services.id[row])!r}: {violation[row]:.3%} of its requests exceed"
@@ -230,7 +230,7 @@ def load_at_rate(round_: MicroserviceRound, rate_per_ms: Floats) -> Floats:
     # the best rate is had at its own load where that is not zero; else it is out of reach
     top = np.where(kinds.least_load_per_s > 0, best, REACH * rest)
     floor = np.maximum(kinds.least_rate_per_ms, (1.0 - REACH) * rest)
-    return cast(Floats, (np.clip(rate_per_ms, np.minimum(floor, top), top) - rest) / slope)
+    return (np.clip(rate_per_ms, np.minimum(floor, top), top) - rest) / slope
 
 
 def running(round_: MicroserviceRound, utilisation: float) -> Ints:

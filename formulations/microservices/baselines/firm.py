@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class _Seen:
             missed = seen.violated
         else:
             missed = Tails.of(self.round_).violations(self.now) > services.violation_budget
-        return cast(Bools, missed & (services.rate_per_s > 0))
+        return missed & (services.rate_per_s > 0)
 
     @cached_property
     def easy(self) -> Bools:
@@ -74,10 +74,10 @@ class _Seen:
         services, seen = self.round_.services, self.round_.observed
         shorter = (1.0 - self.slack) * services.target_ms
         if seen is not None:
-            return cast(Bools, (seen.latency_tail_ms <= shorter) | (services.rate_per_s <= 0))
+            return (seen.latency_tail_ms <= shorter) | (services.rate_per_s <= 0)
         strict = replace(self.round_, services=replace(services, target_ms=shorter))
         kept = Tails.of(strict).violations(self.now) <= services.violation_budget
-        return cast(Bools, kept | (services.rate_per_s <= 0))
+        return kept | (services.rate_per_s <= 0)
 
     def critical(self, service: int) -> Ints:
         """Microservices on the critical path of the longest class of a service, by P95."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 
 from apportion.formulations.microservices.plain import containers_at_load
@@ -94,4 +92,4 @@ def trimmed(round_: MicroserviceRound, counts: Ints, able: Bools | None = None) 
 
 def cost_of(round_: MicroserviceRound, counts: Ints | Floats) -> float:
     """What a plan costs."""
-    return float(cast(Floats, round_.microservices.cost) @ counts)
+    return float(round_.microservices.cost @ counts)

@@ -44,7 +44,8 @@ class _Choices:
         plans = [at_utilisation(round_, (at + 1) / levels) for at in range(levels)]
         table = np.stack(plans, axis=1)
         row, count = np.unique(
-            np.stack((np.repeat(np.arange(table.shape[0]), levels), table.reshape(-1))), axis=1
+            np.stack((np.repeat(np.arange(len(round_.microservices)), levels), table.reshape(-1))),
+            axis=1,
         )
         calls = round_.calls_per_s[row]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -86,7 +87,7 @@ class UrsaProgram:
     @cached_property
     def miss(self) -> Floats:
         """Shares of a violation budget that one call may use up, shape (J,)."""
-        return 2.0 ** -np.arange(self.parts)
+        return np.exp2(-np.arange(self.parts, dtype=np.float64))
 
     @cached_property
     def pair(self) -> tuple[Ints, Ints]:

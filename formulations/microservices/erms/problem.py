@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
 
 import numpy as np
 
@@ -72,7 +71,8 @@ class Problem:
         if self.total_least is None:
             return np.asarray(counts, dtype=np.float64)
         count = self.total_least.size
-        return np.bincount(self.microservice, weights=counts, minlength=count)
+        total = np.bincount(self.microservice, weights=counts, minlength=count)
+        return total.astype(np.float64)
 
     def own_ms(self, counts: Ints | Floats) -> Floats:
         """Own latency of each call, repeats included, shape (C,)."""
@@ -80,7 +80,7 @@ class Problem:
             load = self.work / np.asarray(counts, dtype=np.float64)[self.unit]
         load = np.where(self.work > 0, load, 0.0)
         called = self.forest.microservice
-        return cast(Floats, self.forest.repeats * latency_ms(self.linear, called, load))
+        return self.forest.repeats * latency_ms(self.linear, called, load)
 
     def request_ms(self, counts: Ints | Floats) -> Floats:
         """Latency of each request, shape (K',)."""
@@ -88,7 +88,7 @@ class Problem:
 
     def kept(self, counts: Ints | Floats) -> Bools:
         """Which requests are in time, shape (K',)."""
-        return cast(Bools, self.request_ms(counts) <= self.target_ms * (1.0 + SLACK))
+        return self.request_ms(counts) <= self.target_ms * (1.0 + SLACK)
 
     def counts_for(self, own_ms: Floats) -> Floats:
         """Fewest containers of each unit for latencies of its calls, shape (U,)."""
@@ -175,7 +175,7 @@ class Workload:
     @cached_property
     def hopeless(self) -> Bools:
         """Services whose target no plan meets, by the lines, shape (S,)."""
-        return cast(Bools, self.reach_ms * (1.0 - SLACK) > self.round_.services.target_ms)
+        return self.reach_ms * (1.0 - SLACK) > self.round_.services.target_ms
 
     @cached_property
     def target_ms(self) -> Floats:

@@ -10,7 +10,6 @@ the rest in proportion to ``sqrt(c_i A_i)``. A chain then acts as one call with
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
@@ -122,7 +121,7 @@ def _handed_down(forest: Forest, weight: Floats, intercept: Floats, target_ms: F
         given[members] = stage_target[forest.stage[members]]
     calls = slice(forest.calls)
     part = _share(weight, node[calls])
-    return cast(Floats, intercept + (given[calls] - base[calls]) * part)
+    return intercept + (given[calls] - base[calls]) * part
 
 
 def _share(part: Floats, whole: Floats) -> Floats:

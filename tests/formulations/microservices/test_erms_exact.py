@@ -160,12 +160,14 @@ class Oracle:
 
     def best(self, position: Any) -> float:
         """Cost of the cheapest plan in time, infinite without one."""
-        kinds, work, best = self.round_.microservices, self.met(position), np.inf
-        for x in itertools.product(*(range(low, MOST + 1) for low in self.least())):
-            cost = float(kinds.cost @ np.array(x))
-            if cost < best and sum(x) <= self.round_.cpu_cores and self.in_time(work, x):
-                best = cost
-        return best
+        kinds, work = self.round_.microservices, self.met(position)
+        plans = np.array(list(itertools.product(*(range(low, MOST + 1) for low in self.least()))))
+        cost = plans @ kinds.cost
+        for at in np.argsort(cost, kind="stable"):
+            x = plans[at]
+            if x.sum() <= self.round_.cpu_cores and self.in_time(work, x):
+                return float(cost[at])
+        return np.inf
 
     def best_apart(self) -> float:
         """Cost of the cheapest plan in which each service has containers of its own."""
