@@ -24,7 +24,6 @@ from apportion.exits import DONE, INTERRUPTED, NO, OF_STATUS, told
 from apportion.families.lookup import family_of, read_round, scenario_family, training_round
 from apportion.fitting import fit as fit_traces
 from apportion.fitting import fit_table
-from apportion.fitting import told as told_model
 from apportion.importing import import_trace
 from apportion.instances import InstanceError
 from apportion.instances.files import (
@@ -37,6 +36,7 @@ from apportion.instances.files import (
     write_bytes,
 )
 from apportion.instances.memory_json import dump_memory, load_memory
+from apportion.instances.microservices.fitted_model import model_to_dict
 from apportion.options import (
     AsJson,
     Backend,
@@ -510,7 +510,7 @@ def fit(
         strict=strict,
     )  # fmt: skip
     if as_json:
-        sys.stdout.write(json_text(told_model(model)) + "\n")
+        sys.stdout.write(json_text(model_to_dict(model)) + "\n")
     else:
         Console().print(fit_table(model))
 

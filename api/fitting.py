@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from apportion.instances import InstanceError
 from apportion.instances.files import PathLike
-from apportion.instances.microservices.fit import FitOptions
-from apportion.instances.microservices.fitted_model import FittedModel, model_to_dict, write_model
-from apportion.instances.microservices.model_file import fit_traces
 from apportion.results import Column, Table
+
+if TYPE_CHECKING:
+    from apportion.instances.microservices.fitted_model import FittedModel
 
 _SHOWN = 5
 """Names in a note: more would hide the other notes."""
@@ -74,13 +75,16 @@ def fit(
             raise InstanceError(f"fit: {name} = {value}: must lie above 0 and up to {most:g}")
     if peak_per_s is not None and not 0.0 < peak_per_s < float("inf"):
         raise InstanceError(f"fit: peak = {peak_per_s}: must be positive and finite")
-    model = fit_traces(
+    # what fits needs scipy.optimize, for which nobody else should wait
+    fits: Any = import_module("apportion.instances.microservices.model_file")
+    options: Any = import_module("apportion.instances.microservices.fit").FitOptions
+    model: FittedModel = fits.fit_traces(
         list(traces), containers=containers, sampling=sampling, window_s=window_s,
         peak_per_s=peak_per_s, percentile=percentile, strict=strict,
-        options=FitOptions(estimator=estimator, shift=shift),
+        options=options(estimator=estimator, shift=shift),
     )  # fmt: skip
     if out is not None:
-        write_model(out, model)
+        fits.write_model(out, model)
     return model
 
 
@@ -113,8 +117,3 @@ def fit_table(model: FittedModel) -> Table:
     if len(refused) > _SHOWN:
         notes.append(f"and {len(refused) - _SHOWN} more were refused; --json names all")
     return Table("Laws of latency", columns, rows, [*notes, *model.warnings])
-
-
-def told(model: FittedModel) -> dict[str, Any]:
-    """Give a model as its file holds it."""
-    return model_to_dict(model)
