@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from apportion.instances.columns import Floats, finite, floats, require
+from apportion.instances.columns import Floats, Ints, finite, floats, require
 from apportion.instances.errors import InstanceError, nearest
 
 ESTIMATORS = ("mean", "distribution")
@@ -32,6 +32,12 @@ FLAT_SLOPE = 1e-6
 
 LEAST_RATE_SHARE = 0.1
 """Where the line falls below this share of the smallest rate seen, it is not trusted."""
+
+SAME_LOAD = 0.02
+"""Loads apart by no more than this part are one: a load that is counted is never the same twice."""
+
+SURE_ERRORS = 2.0
+"""Standard errors by which a slope must differ from none to be believed without a warning."""
 
 NARROW = 1.2
 """Largest over smallest load below which a slope is told to be uncertain."""
@@ -173,9 +179,11 @@ def fit_law(load_per_s: object, time_ms: object, options: FitOptions | None = No
 
 
 def _levels(load: Floats, time: Floats, options: FitOptions) -> tuple[list[_Level], list[str]]:
-    """Group the samples by load: as they are, or into levels where the loads are many."""
+    """Group the samples by load: like loads together, and into levels where they are many."""
     known, group = np.unique(load, return_inverse=True)
-    if known.size > options.levels:
+    alike = _alike(known)
+    group = alike[group] if known.size else group
+    if alike.max(initial=-1) >= options.levels:
         # cuts at quantiles of the samples: levels of about equal weight
         cuts = np.quantile(load, np.linspace(0, 1, options.levels + 1)[1:-1])
         group = np.searchsorted(np.unique(cuts), load, side="left")
@@ -191,6 +199,17 @@ def _levels(load: Floats, time: Floats, options: FitOptions) -> tuple[list[_Leve
     if dropped:
         warnings.append(f"{dropped} samples of loads with fewer than {options.least_samples}")
     return out, warnings
+
+
+def _alike(known: Floats) -> Ints:
+    """Number groups of rising loads in which none is much above the first."""
+    out = np.zeros(known.size, dtype=np.int64)
+    first = known[0] if known.size else 0.0
+    for at in range(1, known.size):
+        apart = known[at] > first * (1 + SAME_LOAD)
+        out[at] = out[at - 1] + apart
+        first = known[at] if apart else first
+    return out
 
 
 def _fit_level(level: _Level, options: FitOptions) -> None:
@@ -275,6 +294,10 @@ def _line(levels: list[_Level], options: FitOptions, warnings: list[str]) -> Law
         )
         rest, slope = middle, -FLAT_SLOPE * middle
         rest -= slope * centre
+    elif not slope < -SURE_ERRORS * error[1]:
+        warnings.append(
+            f"the slope {slope:.3g} is not told from none: its standard error is {error[1]:.3g}"
+        )
     if load.max() < NARROW * load.min():
         warnings.append(
             f"loads lie between {load.min():g} and {load.max():g} calls/s only: the slope is"

@@ -180,6 +180,19 @@ def test_warnings() -> None:
     fit = fit_law(np.append(load, 90.0), np.append(time, 3.0))
     assert fit.warnings[0] == "1 samples of loads with fewer than 20"
     assert any("between 50 and 52 calls/s only" in line for line in fit.warnings)
+    time = np.concatenate((np.tile([1.0, 2.0, 3.0], 20), np.tile([1.0, 2.0, 3.1], 20)))
+    fit = fit_law(np.repeat([10.0, 30.0], 60), time)
+    assert fit.warnings[0].startswith("the slope -0.000")
+    assert "not told from none" in fit.warnings[0]
+
+
+@pytest.mark.quick
+def test_loads_that_are_counted_are_one_where_they_are_alike() -> None:
+    rng = np.random.default_rng(0)
+    load, time = samples(rng, 500, loads=(50.0, 50.3, 50.9, 80.0, 80.9))
+    assert fit_law(load, time).levels == 2
+    with pytest.raises(InstanceError, match="1 different load"):
+        fit_law(load[:1500], time[:1500])
 
 
 @pytest.mark.quick
