@@ -93,6 +93,7 @@ class MicroserviceRound:
             self.services.id, "service",
         )  # fmt: skip
         put("share_error", error)
+        self._check_least()
         if self.linear is not None and len(self.linear) != m:
             raise InstanceError(
                 f"round.linear has {len(self.linear)} rows, there are {m} microservices"
@@ -118,6 +119,24 @@ class MicroserviceRound:
         for reason in self.reasons:
             if reason not in REASONS:
                 raise InstanceError(f"round.reasons: {reason!r}{nearest(reason, REASONS)}")
+
+    def _check_least(self) -> None:
+        """Refuse bounds that no plan can keep: every answer has to."""
+        own, nodes = self.microservices, self.nodes
+        for name, of_one, free in (
+            ("cpu_cores", own.cpu_cores, None if nodes is None else nodes.cpu_cores - nodes.cpu_used),
+            ("memory_mib", own.memory_mib,
+             None if nodes is None else nodes.memory_mib - nodes.memory_used_mib),
+        ):  # fmt: skip
+            limit = getattr(self, name)
+            if free is not None:
+                limit = min(limit, float(np.maximum(free, 0.0).sum()))
+            least = float(of_one @ own.least_containers)
+            if least > limit * (1.0 + SHARE_TOLERANCE):
+                raise InstanceError(
+                    f"microservices.least_containers ask for {name} = {least:g} together, the"
+                    f" cluster has {limit:g}"
+                )
 
     def _check_classes(self, m: int, s: int) -> None:
         classes, services = self.classes, self.services

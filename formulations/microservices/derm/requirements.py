@@ -8,6 +8,7 @@ from typing import Literal, cast
 
 import numpy as np
 
+from apportion.formulations.microservices.plain import room
 from apportion.formulations.microservices.tails import Tails
 from apportion.instances.columns import Bools, Floats, Ints
 from apportion.instances.microservices import MicroserviceRound, laws
@@ -34,6 +35,10 @@ class Requirements:
         Of a container, shape (M,).
     churn_cost, before
         Cost of each container more or less than ``before``, shape (M,); 0: no matter.
+    capacity
+        Cores and MiB of the cluster, shape (2,).
+    rank
+        Order of the classes, shape (K,), or None.
     """
 
     tails: Tails
@@ -45,6 +50,7 @@ class Requirements:
     cost: Floats
     churn_cost: float
     before: Ints
+    capacity: Floats
     rank: Ints | None = None
 
     @property
@@ -82,7 +88,7 @@ class Requirements:
 
     def over_capacity(self, containers: Ints) -> Floats:
         """Cores and MiB that a plan asks beyond the cluster; shape (2,), not positive: fits."""
-        size, capacity = sizes(self.round_), capacities(self.round_)
+        size, capacity = sizes(self.round_), self.capacity
         slack = CAPACITY_TOLERANCE * np.where(np.isfinite(capacity), capacity, 0.0)
         return cast(Floats, size @ containers - capacity - slack)
 
@@ -98,16 +104,6 @@ def sizes(round_: MicroserviceRound) -> Floats:
     """Cores and MiB of a container of each microservice, shape (2, M)."""
     own = round_.microservices
     return cast(Floats, np.stack((own.cpu_cores, own.memory_mib)))
-
-
-def capacities(round_: MicroserviceRound) -> Floats:
-    """Cores and MiB of the cluster, the free part of its nodes where they are given; shape (2,)."""
-    nodes = round_.nodes
-    cores, memory = round_.cpu_cores, round_.memory_mib
-    if nodes is not None:
-        cores = min(cores, float(np.maximum(nodes.cpu_cores - nodes.cpu_used, 0.0).sum()))
-        memory = min(memory, float(np.maximum(nodes.memory_mib - nodes.memory_used_mib, 0.0).sum()))
-    return np.array([cores, memory])
 
 
 def requirements(
@@ -152,12 +148,14 @@ def requirements(
         )
         owner = np.append(owner, of_class)
     low, high, before = bounds(round_)
+    if round_.containers is None:
+        churn_cost = 0.0  # nobody knows what would change
     if churn_cost:  # who costs less to keep than to stop is kept
         kept = np.minimum(before, high)
         low = np.where(round_.microservices.cost <= churn_cost, np.maximum(low, kept), low)
     return Requirements(
         compiled, cast(Floats, weight), cast(Floats, budget), cast(Ints, owner), low, high,
-        round_.microservices.cost, churn_cost, before,
+        round_.microservices.cost, churn_cost, before, np.array(room(round_)),
     )  # fmt: skip
 
 
@@ -175,20 +173,6 @@ def bounds(round_: MicroserviceRound) -> tuple[Ints, Ints, Ints]:
 def called_by_active(round_: MicroserviceRound) -> Bools:
     """Tell which microservices any class that occurs calls, shape (M,)."""
     return cast(Bools, (round_.demand[:, round_.active] > 0).any(axis=1))
-
-
-def highest_useful(round_: MicroserviceRound) -> Ints:
-    """Count at which a container has so little to do that more would change nothing, shape (M,).
-
-    Beyond the least load of a microservice more containers do not help at all; where there is no
-    least load, what is left to gain at this count is below what a rate can show.
-    """
-    own = round_.microservices
-    least = np.maximum(
-        own.least_load_per_s, own.rate_at_rest_per_ms / -own.rate_slope_per_ms * 1e-7
-    )
-    count = np.ceil(round_.calls_per_s / least)
-    return cast(Ints, np.minimum(count, own.most_containers).astype(np.int64))
 
 
 def is_whole(cost: Floats) -> float:

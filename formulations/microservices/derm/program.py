@@ -1,0 +1,200 @@
+"""A round compiled by Derm: the plan, what is proved of it, and what cannot be kept."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from apportion.formulations.microservices.derm.greedy import climb, trim
+from apportion.formulations.microservices.derm.placement import placed
+from apportion.formulations.microservices.derm.requirements import (
+    Requirements,
+    requirements,
+    sizes,
+)
+from apportion.formulations.microservices.derm.robust import MOST_ROWS, missed_rows
+from apportion.formulations.microservices.derm.search import Found, cheapest, reachable
+from apportion.formulations.microservices.derm.worst import worst_round
+from apportion.formulations.microservices.plain import fitted, judged
+from apportion.instances import Budget, Decision, Stage
+from apportion.instances.columns import Ints
+from apportion.instances.microservices import Allocation, MicroserviceRound
+
+if TYPE_CHECKING:
+    from apportion.formulations.microservices.derm.policy import Derm
+
+NEAR_LEAST = 0.05
+"""A service whose SLA no plan keeps is brought within this share of the least violation there is:
+the last percents cost without end."""
+
+
+@dataclass(frozen=True, eq=False)
+class DermProgram:
+    """A round and what a plan of it must keep.
+
+    ``planned`` is the round planned for: the round itself, but for ``worst``.
+    """
+
+    round_: MicroserviceRound
+    policy: Derm
+    planned: MicroserviceRound
+    need: Requirements
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, round_: MicroserviceRound, policy: Derm) -> DermProgram:
+        """Compile a round."""
+        planned, notes = round_, ()
+        if policy.priority == "worst":
+            planned, notes = worst_round(round_, _NoLimit())
+        need = requirements(
+            planned, cast(Any, policy.priority), floor=policy.floor, churn_cost=policy.churn_cost
+        )
+        return cls(round_, policy, planned, need, notes)
+
+    @property
+    def model(self) -> None:
+        """The search needs no model."""
+        return None
+
+    # ------------------------------------------------------------------ decisions
+
+    def incumbent(self) -> Decision:
+        """Climb from the least admissible counts, without exchanges."""
+        start = time.perf_counter()
+        need, given_up = self._achievable()
+        plan = climb(need, _NoLimit())
+        kept = plan.kept and not given_up and need.within_capacity(plan.containers)
+        counts = plan.containers if kept else self._least_missed(need, _NoLimit())
+        found = Found(counts if kept else None, None)
+        stage = Stage("climb", time.perf_counter() - start, answered=True)
+        return self._decision(
+            counts, found, given_up, (stage,), "HEURISTIC" if kept else "NO_SOLUTION"
+        )
+
+    def solve(self, solver: Any, budget: Budget) -> Decision:
+        """Search the cheapest plan within the budget."""
+        start = time.perf_counter()
+        need, given_up = self._achievable()
+        if self.policy.form == "greedy":
+            found = self._greedy(need, budget)
+        else:
+            found = self._robust(need, solver, budget)
+        fallback = found.containers
+        status = self._status(found, given_up)
+        if fallback is None:
+            fallback, found, status = self._small_cluster(need, found, solver, budget)
+        stage = Stage(
+            self.policy.form, time.perf_counter() - start, answered=True,
+            note=f"{found.nodes} nodes" if found.nodes else "",
+        )  # fmt: skip
+        return self._decision(fallback, found, given_up, (stage,), status)
+
+    def _greedy(self, need: Requirements, budget: Budget) -> Found:
+        plan = climb(need, budget)
+        if not plan.kept:
+            return Found(None, None, time_limited=plan.time_limited)
+        better = trim(need, plan.containers, budget)
+        return Found(better.containers, None, time_limited=better.time_limited)
+
+    def _robust(self, need: Requirements, solver: Any, budget: Budget) -> Found:
+        """Search, and add the worst shares that the plan misses, until it misses none."""
+        for _ in range(MOST_ROWS):
+            found = cheapest(
+                need, budget, gap=float(getattr(solver, "gap", 0.0)),
+                most_nodes=self.policy.most_nodes,
+            )  # fmt: skip
+            if not self.policy.robust or found.containers is None:
+                return found
+            more = missed_rows(need, found.containers)
+            if more is None:
+                return found
+            need = more
+        return Found(None, None)
+
+    def _status(self, found: Found, given_up: tuple[int, ...]) -> str:
+        if given_up or found.impossible:
+            return "INFEASIBLE"
+        if found.containers is None:
+            return "NO_SOLUTION"
+        if self.policy.form == "greedy":
+            return "HEURISTIC"
+        return "OPTIMAL" if found.proved else "FEASIBLE"
+
+    # ------------------------------------------------------------------ where not all can be kept
+
+    def _achievable(self) -> tuple[Requirements, tuple[int, ...]]:
+        """Loosen the rows that no count keeps to near the least violation there is."""
+        need = self.need
+        if not need.budget.size or reachable(need):
+            return need, ()
+        least = (1.0 - need.met(need.high)) @ need.weight.T
+        hopeless = (least > need.budget) | (need.budget < 0.0)
+        budget = np.where(hopeless, least + NEAR_LEAST * np.maximum(1.0 - least, 0.0), need.budget)
+        given_up = tuple(np.unique(need.service[hopeless]).tolist())
+        return replace(need, budget=np.minimum(budget, 1.0)), given_up
+
+    def _small_cluster(
+        self, need: Requirements, found: Found, solver: Any, budget: Budget
+    ) -> tuple[Ints, Found, str]:
+        """Where no plan fitted the cluster: search the smallest one, or show that there is none."""
+        free = replace(need, capacity=np.full(2, np.inf), churn_cost=0.0)
+        for of_one, limit in zip(sizes(self.round_), need.capacity, strict=True):
+            if not np.isfinite(limit) or not (of_one > 0).all():
+                continue
+            small = cheapest(replace(free, cost=of_one), budget, most_nodes=self.policy.most_nodes)
+            if small.containers is not None and need.within_capacity(small.containers):
+                better = trim(need, small.containers, budget).containers
+                return better, Found(better, found.bound), "FEASIBLE"
+            if small.bound is not None and small.bound > limit * (1.0 + 1e-9):
+                return self._least_missed(need, budget), found, "INFEASIBLE"
+        return self._least_missed(need, budget), found, "NO_SOLUTION"
+
+    def _least_missed(self, need: Requirements, budget: Budget) -> Ints:
+        """Climb as far as the cluster goes, from the bounds up."""
+        start = need.low
+        if not need.within_capacity(start):
+            start = np.minimum(fitted(self.round_, start).containers, need.high)
+            need = replace(need, low=start)
+        return climb(need, budget, start).containers
+
+    # ------------------------------------------------------------------ answers
+
+    def _decision(
+        self, counts: Ints, found: Found, given_up: tuple[int, ...], stages: tuple[Stage, ...],
+        status: str,
+    ) -> Decision:  # fmt: skip
+        kept, missed = judged(self.round_, counts)
+        ids = self.round_.services.id
+        notes = tuple(
+            f"service {str(ids[s])!r}: no number of containers keeps its SLA; it is served to"
+            f" within {NEAR_LEAST:.0%} of the least violation"
+            for s in given_up
+        )
+        value = self.need.value(counts)
+        bound = found.bound if found.containers is not None and not given_up else None
+        gap = None
+        if bound is not None:
+            gap = max(value - bound, 0.0) / max(abs(value), 1e-12) if value else 0.0
+        where, unplaced = placed(self.round_, counts)
+        return Decision(
+            Allocation(counts, kept, None, where),
+            status=status,
+            objective=value,
+            bound=bound,
+            gap=gap,
+            stages=tuple(replace(one, objective=value, bound=bound, gap=gap) for one in stages),
+            notes=(*self.notes, *notes, *missed, *unplaced),
+            time_limited=found.time_limited,
+        )
+
+
+class _NoLimit:
+    """A budget without end, for work that is always short."""
+
+    def left_s(self) -> float:
+        """Infinitely long."""
+        return np.inf
