@@ -357,7 +357,8 @@ class Desk:
         if self.round_.now_s + self.to_go_s[row] > last_s:
             why = f"it could not meet its deadline at {last_s:.12g} s even alone (negative slack)"
         elif need > self.dues_of(row)[-1]:
-            why = f"it needs {need} whole leases, {self.dues_of(row)[-1]} lie before its deadline"
+            there = max(self.dues_of(row)[-1], 0)
+            why = f"it needs {need} whole leases, {there} lie before its deadline"
         offer_s = self.counter_offer(row, pools, kinds)
         if offer_s is None:
             return f"{name} is rejected: {why}"
