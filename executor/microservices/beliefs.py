@@ -67,7 +67,7 @@ class Beliefs:
         seen = self._of_counts(counts.astype(np.float64))
         self._ewma = weight * seen + (1.0 - weight) * self._ewma
         service, size = self._start.classes.service, len(self._start.services)
-        self._errors.append(np.bincount(service, np.abs(seen - forecast), size))
+        self._errors.append(cast(Floats, np.bincount(service, np.abs(seen - forecast), size)))
 
     def _of_counts(self, counts: Floats) -> Floats:
         """Shares by counts; those of a service nobody called stay as they were."""

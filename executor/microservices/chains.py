@@ -39,7 +39,8 @@ def chains(trees: CallTrees) -> list[Chain]:
 
 def _chain(trees: CallTrees, low: int, high: int) -> Chain:
     stages: list[dict[int, list[Chain]]] = [{} for _ in range(high - low + 1)]  # last: request
-    parent, stage = trees.parent[low:high].tolist(), trees.stage[low:high].tolist()
+    parent: list[int] = trees.parent[low:high].tolist()
+    stage: list[int] = trees.stage[low:high].tolist()
     for place in range(high - low - 1, -1, -1):  # calls come after their parents
         below = _joined([low + place], stages[place])
         stages[place] = {}

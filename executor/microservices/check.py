@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from apportion.executor.microservices.violation_bounds import refuted_claims
 from apportion.executor.tolerances import CLAIM_TOLERANCE, HOST_RELATIVE
 from apportion.instances.columns import Floats
-from apportion.instances.microservices import Allocation, MicroserviceRound
+from apportion.instances.microservices import Allocation, MicroserviceRound, Nodes
 from apportion.instances.policy import Violation
 
 MESSAGES_PER_RULE = 20
@@ -139,7 +139,7 @@ def _placement(round_: MicroserviceRound, a: Allocation) -> list[Violation]:
     bad = placed < 0
     if bad.any():
         return _listed(
-            "placement", bad.any(axis=1),
+            "placement", np.any(bad, axis=1),
             lambda m: f"{table.id[m]}: {placed[m].min()} containers on a node",
         )  # fmt: skip
     total, count = placed.sum(axis=1), a.containers
@@ -151,19 +151,19 @@ def _placement(round_: MicroserviceRound, a: Allocation) -> list[Violation]:
         ("node_cpu", table.cpu_cores, nodes.cpu_cores, nodes.cpu_used, "cores"),
         ("node_memory", table.memory_mib, nodes.memory_mib, nodes.memory_used_mib, "MiB"),
     ):
-        found += _full(rule, round_, of_one @ placed, (size, used), unit)
+        found += _full(rule, nodes, of_one @ placed, (size, used), unit)
     return found
 
 
 def _full(
-    rule: str, round_: MicroserviceRound, asked: Floats, node: tuple[Floats, Floats], unit: str
+    rule: str, nodes: Nodes, asked: Floats, node: tuple[Floats, Floats], unit: str
 ) -> list[Violation]:
     """Tell the nodes on which more is placed than others leave; nothing is always allowed."""
     size, used = node
-    free, ids = np.maximum(size - used, 0.0), round_.nodes.id if round_.nodes is not None else []
+    free = np.maximum(size - used, 0.0)
     return _listed(
         rule, (asked > 0) & (asked > free + HOST_RELATIVE * size),
-        lambda j: f"{ids[j]}: containers ask for {asked[j]:g} {unit}, {free[j]:g} are free",
+        lambda j: f"{nodes.id[j]}: containers ask for {asked[j]:g} {unit}, {free[j]:g} are free",
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -26,10 +26,22 @@ from apportion.instances.microservices import CallTrees
 
 _BATCH = 1 << 15  # random numbers drawn at once
 
-# A call, or a request: its parent, the stages below it, repeats left, next stage, members of the
-# running stage that have not ended, row, microservice, rank, time it came.
-_PARENT, _STAGES, _LEFT, _AT, _WAITS, _ROW, _WHERE, _RANK, _CAME = range(9)
-_Call: TypeAlias = "list[Any]"
+_Stages: TypeAlias = "list[list[int]]"
+
+
+class _Call:
+    """A call under way, or a request: one without a parent, whose row is its class."""
+
+    __slots__ = ("at", "came", "left", "parent", "rank", "row", "stages", "waits", "where")
+
+    def __init__(
+        self, parent: _Call | None, stages: _Stages, left: int, row: int, where: int, rank: int,
+        came: float,
+    ) -> None:  # fmt: skip
+        self.parent, self.stages, self.left = parent, stages, left  # repeats that are left
+        self.row, self.where, self.rank, self.came = row, where, rank, came
+        self.at = 0  # next stage
+        self.waits = 0  # members of the running stage that have not ended
 
 
 class _Server:
@@ -40,9 +52,17 @@ class _Server:
     def __init__(self) -> None:
         self.call: _Call | None = None
         self.end = 0.0
-        self.key = (0, 0)  # rank and order of arrival of the call being served
+        self.key: tuple[int, int] = (0, 0)  # rank and order of arrival of the call being served
         self.turn = 0  # events of earlier turns are void
         self.waiting: list[tuple[tuple[int, int], float, _Call]] = []
+
+
+class Ended(NamedTuple):
+    """Requests that ended, in the order in which they did."""
+
+    of_class: Ints
+    came_ms: Floats
+    ended_ms: Floats
 
 
 class EventSimulation:
@@ -92,14 +112,15 @@ class EventSimulation:
     ) -> None:
         if rank is not None and queue == "shared":
             raise ValueError("rank: priorities need queue = 'container'")
-        self._mean = (1.0 / rate_per_ms).tolist()
+        self._mean: list[float] = (1.0 / rate_per_ms).tolist()
         self._shift: list[float] = shift_ms.tolist()
         self._where: list[int] = trees.microservice.tolist()
-        self._whole = [math.floor(n) for n in trees.calls.tolist()]
-        self._part = [n - math.floor(n) for n in trees.calls.tolist()]
+        calls: list[float] = trees.calls.tolist()
+        self._whole = [math.floor(n) for n in calls]
+        self._part = [n - math.floor(n) for n in calls]
         self._below, self._roots = _stages(trees)
         self._shared, self._ranked = queue == "shared", rank is not None
-        self._rank = [0] * len(trees) if rank is None else rank.tolist()
+        self._rank: list[int] = [0] * len(trees) if rank is None else rank.tolist()
         self._times, self._chances = _draws(rng.standard_exponential), _draws(rng.random)
         self._heap: list[tuple[float, int, _Call, _Server | None, int]] = []
         self._number, self.events, self._now = 0, 0, start_ms
@@ -142,9 +163,9 @@ class EventSimulation:
 
     def set_rank(self, rank: Ints) -> None:
         """Change the order of the classes, for requests that are still to come."""
-        self._rank = rank.tolist()
+        self._rank = cast("list[int]", rank.tolist())
 
-    def advance(self, until_ms: float, came_ms: Floats, of_class: Ints) -> tuple[Floats, ...]:
+    def advance(self, until_ms: float, came_ms: Floats, of_class: Ints) -> Ended:
         """Let requests come and time pass.
 
         Parameters
@@ -156,12 +177,13 @@ class EventSimulation:
 
         Returns
         -------
-        of_class, came_ms, ended_ms
-            Of the requests that ended, in the order in which they did.
+        Ended
         """
         heap, proceed, leave = self._heap, self._proceed, self._leave
         events = 0
-        for time, k in zip(came_ms.tolist(), of_class.tolist(), strict=True):
+        times: list[float] = came_ms.tolist()
+        kinds: list[int] = of_class.tolist()
+        for time, k in zip(times, kinds, strict=True):
             while heap and heap[0][0] <= time:
                 now, _, call, server, turn = heappop(heap)
                 events += 1
@@ -171,7 +193,7 @@ class EventSimulation:
                     leave(call, server, turn, now)
             events += 1
             self.unfinished += 1
-            proceed([None, self._roots[k], 1, 0, 0, k, -1, self._rank[k], time], time)
+            proceed(_Call(None, self._roots[k], 1, k, -1, self._rank[k], time), time)
         while heap and heap[0][0] < until_ms:
             now, _, call, server, turn = heappop(heap)
             events += 1
@@ -183,7 +205,7 @@ class EventSimulation:
         self._now = max(self._now, until_ms) if until_ms < math.inf else self._now
         table = np.array(self._ended).reshape(-1, 3)
         self._ended = array("d")
-        return table[:, 0].astype(np.int64), table[:, 1].copy(), table[:, 2].copy()
+        return Ended(table[:, 0].astype(np.int64), table[:, 1].copy(), table[:, 2].copy())
 
     def take_own_ms(self) -> list[Floats]:
         """Take the own latencies of the calls to each microservice since this was last asked."""
@@ -196,7 +218,7 @@ class EventSimulation:
     def _proceed(self, call: _Call, now: float) -> None:
         """A call has done its own part, or a stage below it has ended."""
         while True:
-            stages, at = call[_STAGES], call[_AT]
+            stages, at = call.stages, call.at
             while at < len(stages):
                 at += 1
                 begun = 0
@@ -206,32 +228,31 @@ class EventSimulation:
                         left += 1
                     if left:
                         begun += 1
-                        member = [
-                            call, self._below[row], left, 0, 0, row, self._where[row],
-                            call[_RANK], now,
-                        ]  # fmt: skip
+                        member = _Call(
+                            call, self._below[row], left, row, self._where[row], call.rank, now
+                        )
                         self._enter(member, now)
                 if begun:
-                    call[_AT], call[_WAITS] = at, begun
+                    call.at, call.waits = at, begun
                     return
-            call[_LEFT] -= 1
-            if call[_LEFT]:
-                call[_AT] = 0
+            call.left -= 1
+            if call.left:
+                call.at = 0
                 self._enter(call, now)
                 return
-            parent = call[_PARENT]
+            parent = call.parent
             if parent is None:
-                self._ended.extend((call[_ROW], call[_CAME], now))
+                self._ended.extend((call.row, call.came, now))
                 self.unfinished -= 1
                 return
-            parent[_WAITS] -= 1
-            if parent[_WAITS]:
+            parent.waits -= 1
+            if parent.waits:
                 return
             call = parent
 
     def _enter(self, call: _Call, now: float) -> None:
         """A call comes to a microservice."""
-        m = call[_WHERE]
+        m = call.where
         count = self._count[m]
         if not count:
             self._parked[m].append(call)
@@ -259,8 +280,8 @@ class EventSimulation:
 
     def _queue(self, call: _Call, server: _Server, service: float, now: float) -> None:
         self._number += 1
-        key = (call[_RANK], self._number)
-        call[_CAME] = now
+        key = (call.rank, self._number)
+        call.came = now
         if server.call is None:
             self._serve(call, server, key, service, now)
         elif key < server.key:
@@ -281,13 +302,13 @@ class EventSimulation:
         """A container has done with a call, unless it was interrupted since."""
         if turn != server.turn:
             return
-        m = call[_WHERE]
+        m = call.where
         server.call = None
         if server.waiting:
             key, left, waiting = heappop(server.waiting)
             self._serve(waiting, server, key, left, now)
         shift = self._shift[m]
-        self._own[m].append(now - call[_CAME] + shift)
+        self._own[m].append(now - call.came + shift)
         if shift:
             self._number += 1
             heappush(self._heap, (now + shift, self._number, call, None, 0))
@@ -295,11 +316,12 @@ class EventSimulation:
             self._proceed(call, now)
 
 
-def _stages(trees: CallTrees) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
+def _stages(trees: CallTrees) -> tuple[list[_Stages], list[_Stages]]:
     """List the stages below every call, and those of the requests of every class."""
     below: list[dict[int, list[int]]] = [{} for _ in range(trees.calls.size)]
     roots: list[dict[int, list[int]]] = [{} for _ in range(len(trees))]
-    for row, parent in enumerate(trees.parent_row.tolist()):
+    parents: list[int] = trees.parent_row.tolist()
+    for row, parent in enumerate(parents):
         owner = roots[int(trees.class_of[row])] if parent < 0 else below[parent]
         owner.setdefault(int(trees.stage[row]), []).append(row)
     return (

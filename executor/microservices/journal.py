@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -152,5 +152,5 @@ def _allocation(view: MicroserviceRound, told: dict[str, Any]) -> Allocation:
         rows, nodes, counts = told["placement"]
         placement = np.zeros((len(view.microservices), len(view.nodes)), dtype=np.int64)
         placement[np.array(rows, dtype=np.int64), np.array(nodes, dtype=np.int64)] = counts
-    containers = cast(Ints, np.array(told["containers"], dtype=np.int64))
+    containers = np.array(told["containers"], dtype=np.int64)
     return Allocation.of(containers, guaranteed, rank=told.get("rank"), placement=placement)

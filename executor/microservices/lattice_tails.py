@@ -74,7 +74,7 @@ def _fork(
     for member in members:
         least, most = _chain_cdf(member, rates, shifts, step, count)
         low, high = low * least, high * most
-    return cast(Floats, low), cast(Floats, high)
+    return low, high
 
 
 def _monotone(part: Bounds) -> Bounds:
@@ -89,7 +89,7 @@ def _masses(part: Bounds) -> Bounds:
     up = np.diff(low, prepend=0.0)
     down = np.append(np.diff(high), 0.0)  # what is beyond the lattice plays no part
     down[0] += high[0]
-    return cast(Floats, up), cast(Floats, down)
+    return up, down
 
 
 def _sum(one: Bounds, two: Bounds) -> Bounds:
@@ -98,14 +98,14 @@ def _sum(one: Bounds, two: Bounds) -> Bounds:
     low, high = _monotone(one)
     least = _convolved(low, up) - ROUNDING_OF_TRANSFORMS
     most = _convolved(high, down) + ROUNDING_OF_TRANSFORMS
-    return cast(Floats, np.clip(least, 0.0, 1.0)), cast(Floats, np.clip(most, 0.0, 1.0))
+    return np.clip(least, 0.0, 1.0), np.clip(most, 0.0, 1.0)
 
 
 def _convolved(one: Floats, two: Floats) -> Floats:
     count = one.size
     size = 1 << (2 * count - 2).bit_length()
     both = np.fft.rfft(one, size) * np.fft.rfft(two, size)
-    return cast(Floats, np.fft.irfft(both, size)[:count])
+    return np.fft.irfft(both, size)[:count]
 
 
 def _last(one: Bounds, two: Bounds) -> tuple[float, float]:

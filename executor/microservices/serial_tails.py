@@ -168,4 +168,4 @@ def _arrived(rates: Floats, first: float, step: float, count: int) -> tuple[Floa
     slack = rounding(rates, first + step * count)
     low = np.clip(states[:, -1] - slack, 0.0, 1.0)
     high = np.clip(1.0 - states[:, :-1].sum(axis=1) + slack, 0.0, 1.0)
-    return cast(Floats, low), cast(Floats, high)
+    return low, high

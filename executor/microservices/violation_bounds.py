@@ -36,12 +36,12 @@ class ViolationBounds:
     @property
     def middle(self) -> Floats:
         """Middle of the bracket of each service, shape (S,)."""
-        return cast(Floats, (self.low + self.high) / 2)
+        return (self.low + self.high) / 2
 
     @property
     def class_middle(self) -> Floats:
         """Middle of the bracket of each class, shape (K,)."""
-        return cast(Floats, (self.class_low + self.class_high) / 2)
+        return (self.class_low + self.class_high) / 2
 
 
 def violation_bounds(

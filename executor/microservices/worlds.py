@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol, cast
+from typing import Protocol
 
 import numpy as np
 
 from apportion.executor.microservices.chains import Chain
 from apportion.executor.microservices.containers import mean_serving
-from apportion.executor.microservices.events import EventSimulation
+from apportion.executor.microservices.events import Ended, EventSimulation
 from apportion.executor.microservices.monte_carlo import Phase, draw_round, requests_to_draw
 from apportion.executor.microservices.seen import Measured, Seen, call_percentiles, quantiles
 from apportion.executor.microservices.violation_bounds import violation_bounds
@@ -117,7 +117,7 @@ class EventWorld:
         of_class, lost = self._arrivals.counts(truth)
         when, which = self._requests(truth, of_class)
         simulation = self._opened(truth, phases[0][1], rank)
-        parts: list[tuple[Floats, ...]] = []
+        parts: list[Ended] = []
         since, done = 0.0, 0
         for at, (share, containers) in enumerate(phases):
             since = since + share if at + 1 < len(phases) else 1.0
@@ -164,16 +164,17 @@ class EventWorld:
     def _measured(
         self,
         truth: MicroserviceRound,
-        parts: Sequence[tuple[Floats, ...]],
+        parts: Sequence[Ended],
         of_class: Ints,
         lost: Ints,
         *,
         last: bool,
     ) -> Measured:
         measured = Measured(truth)
-        which, came, ended = (np.concatenate(column) for column in zip(*parts, strict=True))
+        which = np.concatenate([part.of_class for part in parts])
+        took = np.concatenate([part.ended_ms - part.came_ms for part in parts])
         for k, count in enumerate(of_class.tolist()):
-            latency = cast(Floats, (ended - came)[which == k])
+            latency = took[which == k]
             self._came[k] += count - latency.size
             never = self._came[k] if last else 0
             measured.add(k, np.append(latency, np.full(never, np.inf)))
