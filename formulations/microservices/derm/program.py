@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from apportion.formulations.microservices.derm.greedy import climb, trim
+from apportion.formulations.microservices.derm.orders import cheapest_order
 from apportion.formulations.microservices.derm.placement import placed
 from apportion.formulations.microservices.derm.requirements import (
     Requirements,
@@ -79,10 +80,7 @@ class DermProgram:
         """Search the cheapest plan within the budget."""
         start = time.perf_counter()
         need, given_up = self._achievable()
-        if self.policy.form == "greedy":
-            found = self._greedy(need, budget)
-        else:
-            found = self._robust(need, solver, budget)
+        found, rank = self._searched(need, solver, budget)
         fallback = found.containers
         status = self._status(found, given_up)
         if fallback is None:
@@ -91,7 +89,18 @@ class DermProgram:
             self.policy.form, time.perf_counter() - start, answered=True,
             note=f"{found.nodes} nodes" if found.nodes else "",
         )  # fmt: skip
-        return self._decision(fallback, found, given_up, (stage,), status)
+        return self._decision(fallback, found, given_up, (stage,), status, rank)
+
+    def _searched(
+        self, need: Requirements, solver: Any, budget: Budget
+    ) -> tuple[Found, Ints | None]:
+        """Search a plan, and under ``queue`` an order of the classes."""
+        if self.policy.priority == "queue":
+            gap = float(getattr(solver, "gap", 0.0))
+            return cheapest_order(need, budget, gap=gap, most_nodes=self.policy.most_nodes)
+        if self.policy.form == "greedy":
+            return self._greedy(need, budget), None
+        return self._robust(need, solver, budget), None
 
     def _greedy(self, need: Requirements, budget: Budget) -> Found:
         plan = climb(need, budget)
@@ -120,7 +129,7 @@ class DermProgram:
             return "INFEASIBLE"
         if found.containers is None:
             return "NO_SOLUTION"
-        if self.policy.form == "greedy":
+        if found.bound is None:
             return "HEURISTIC"
         return "OPTIMAL" if found.proved else "FEASIBLE"
 
@@ -165,9 +174,9 @@ class DermProgram:
 
     def _decision(
         self, counts: Ints, found: Found, given_up: tuple[int, ...], stages: tuple[Stage, ...],
-        status: str,
+        status: str, rank: Ints | None = None,
     ) -> Decision:  # fmt: skip
-        kept, missed = judged(self.round_, counts)
+        kept, missed = judged(self.round_, counts, rank)
         ids = self.round_.services.id
         notes = tuple(
             f"service {str(ids[s])!r}: no number of containers keeps its SLA; it is served to"
@@ -181,7 +190,7 @@ class DermProgram:
             gap = max(value - bound, 0.0) / max(abs(value), 1e-12) if value else 0.0
         where, unplaced = placed(self.round_, counts)
         return Decision(
-            Allocation(counts, kept, None, where),
+            Allocation(counts, kept, rank, where),
             status=status,
             objective=value,
             bound=bound,

@@ -14,7 +14,12 @@ import numpy as np
 
 from apportion.formulations.microservices.derm.greedy import climb, trim
 from apportion.formulations.microservices.derm.requirements import Requirements, is_whole
-from apportion.formulations.microservices.derm.tangent_bound import Box, TangentBound, Verdict
+from apportion.formulations.microservices.derm.tangent_bound import (
+    Box,
+    TangentBound,
+    Verdict,
+    lanes,
+)
 from apportion.instances.columns import Ints
 from apportion.instances.policy import Budget
 
@@ -246,8 +251,10 @@ def _split(need: Requirements, box: Box, verdict: Verdict) -> list[Box]:
         least, most = box.least.copy(), box.most.copy()
         least[k] = most[k] = verdict.z[k]
         return [replace(box, least=least), replace(box, most=most)]
-    own, calls = need.round_.microservices, need.round_.calls_per_s
-    slack = np.maximum(own.rate_at_rest_per_ms - np.exp(-verdict.nu), 1e-12)
+    own, calls = need.round_.microservices, lanes(need)
+    most = calls.argmax(axis=1)[:, None]  # with an order, the counts of whoever goes last
+    nu, calls = (np.take_along_axis(table, most, axis=1)[:, 0] for table in (verdict.nu, calls))
+    slack = np.maximum(own.rate_at_rest_per_ms - np.exp(-nu), 1e-12)
     counts = np.where(calls > 0, -own.rate_slope_per_ms * calls / slack, 0.0)
     wide = box.high > box.low
     score = np.where(wide, np.abs(counts - np.round(counts)), -1.0)

@@ -18,6 +18,7 @@ import numpy as np
 
 from apportion.formulations.microservices.derm.requirements import Requirements
 from apportion.instances.columns import Bools, Floats, Ints
+from apportion.instances.microservices import laws
 
 BOUND_TOLERANCE = 1e-8
 """A row counts as missed beyond this share of its budget: above what contours and slopes err."""
@@ -64,13 +65,18 @@ class _Chords:
 
 
 class TangentBound:
-    """The bound for one set of requirements in order of arrival."""
+    """The bound for one set of requirements.
+
+    In order of arrival all classes meet the same rate at a microservice; with an order among them
+    each has its own, so that nu is of shape (M, 1) or (M, A).
+    """
 
     def __init__(self, need: Requirements) -> None:
         self.need = need
         self.tails = need.tails
         self.used = np.flatnonzero(need.high > need.low)
         self.scale = 1.0 / need.budget
+        self.calls = lanes(need)
         self.evaluations = 0
 
     def root(self) -> Box:
@@ -100,7 +106,7 @@ class TangentBound:
             return Verdict("none")
         least, most = values
         chords = self._chords(least, most)
-        steps = _Steps.of(need, self.used, low, high, left)
+        steps = _Steps.of(need, self.used, self.calls, low, high, left)
         if not steps.any:
             kept = need.kept(low)
             return Verdict("found", low) if kept else Verdict("none")
@@ -147,17 +153,19 @@ class TangentBound:
         best: tuple[float, Ints] | None = None
         z, missing = least, 0.0
         for turn in range(rounds):
-            met, slope = self.tails.met_and_slopes(np.exp(-nu)[:, None])
+            met, slope = self.tails.met_and_slopes(np.exp(-nu))
             self.evaluations += 1
             raw = -np.log(np.maximum(met, _LEAST_MET))
             z = np.maximum(raw, least)
             rows = chords.constant + chords.slope @ z
             share = _pushed(share, rows)
             pull = np.where(raw >= least, share @ chords.slope, 0.0)
-            gradient = (-slope / np.maximum(met, _LEAST_MET)) @ pull
+            gradient = -slope / np.maximum(met, _LEAST_MET) * pull
+            if nu.shape[1] == 1:
+                gradient = gradient.sum(axis=1, keepdims=True)
             target, plan = steps.best(gradient, nu, low)
             value = float(share @ rows)
-            missing = value + float(gradient @ (target - nu))
+            missing = value + float((gradient * (target - nu)).sum())
             if missing > BOUND_TOLERANCE:
                 return Verdict("none")
             excess = float(need.excess(need.met(plan)).max())
@@ -175,7 +183,7 @@ class TangentBound:
         return Verdict("open", best[1], nu, z, cast(Floats, away), -missing)
 
     def _nu(self, counts: Ints | Floats) -> Floats:
-        rate = self.tails.rates(counts)[:, 0]
+        rate = self.tails.rates(counts, self.need.rank)
         return cast(Floats, np.where(rate > 0, -np.log(np.where(rate > 0, rate, 1.0)), 0.0))
 
     def _stepped(
@@ -183,12 +191,21 @@ class TangentBound:
     ) -> Floats:
         way, found = target - nu, (np.inf, 0.0)
         for step in _STEPS:
-            met = self.tails.met(np.exp(-(nu + step * way))[:, None])
+            met = self.tails.met(np.exp(-(nu + step * way)))
             self.evaluations += 1
             z = np.maximum(-np.log(np.maximum(met, _LEAST_MET)), least)
             value = float(share @ (chords.constant + chords.slope @ z))
             found = min(found, (value, step))
         return cast(Floats, nu + found[1] * way)
+
+
+def lanes(need: Requirements) -> Floats:
+    """Calls per second that each class meets at each microservice, shape (M, 1) or (M, A)."""
+    round_ = need.round_
+    if need.rank is None:
+        return round_.calls_per_s[:, None]
+    found = laws.loads(round_, np.ones(len(round_.microservices), dtype=np.int64), need.rank)
+    return cast(Floats, found[:, need.tails.classes])
 
 
 def _missed(z: Floats) -> Floats:
@@ -210,8 +227,9 @@ def _pushed(share: Floats, rows: Floats) -> Floats:
 class _Steps:
     """What each further container of a box takes off nu, and what it costs.
 
-    ``fall`` and ``cost`` are of shape (U, L) over the microservices that may grow and their steps;
-    steps that the box does not have take nothing off. ``origin`` is nu before the first step.
+    ``cost`` is of shape (U, L) over the microservices that may grow and their steps, ``fall`` of
+    shape (U, L, 1) or (U, L, A); steps that the box does not have take nothing off. ``origin`` is
+    nu before the first step.
     """
 
     used: Ints
@@ -223,17 +241,21 @@ class _Steps:
     same_cost: float
 
     @classmethod
-    def of(cls, need: Requirements, used: Ints, low: Ints, high: Ints, left: float) -> _Steps:
+    def of(
+        cls, need: Requirements, used: Ints, calls: Floats, low: Ints, high: Ints, left: float
+    ) -> _Steps:
         """Tabulate the steps of a box within a cost."""
         grow = used[high[used] > low[used]]
         length = int((high[grow] - low[grow]).max(initial=0))
         count = low[grow][:, None] + np.arange(length + 1)
         counts = np.minimum(count, high[grow][:, None])
         own = need.round_.microservices
-        load = need.round_.calls_per_s[grow][:, None] / np.maximum(counts, 1)
-        load = np.maximum(load, own.least_load_per_s[grow][:, None])
-        rate = own.rate_at_rest_per_ms[grow][:, None] + own.rate_slope_per_ms[grow][:, None] * load
-        nu = -np.log(rate)
+        load = calls[grow][:, None, :] / np.maximum(counts, 1)[:, :, None]
+        rest, slope, light = (
+            column[grow][:, None, None]
+            for column in (own.rate_at_rest_per_ms, own.rate_slope_per_ms, own.least_load_per_s)
+        )
+        nu = -np.log(rest + slope * np.maximum(load, light))
         cost = np.repeat(need.cost[grow][:, None], length, axis=1)
         if need.churn_cost:
             cost = (
@@ -250,7 +272,7 @@ class _Steps:
 
     def best(self, gradient: Floats, nu: Floats, low: Ints) -> tuple[Floats, Ints]:
         """Find where a tangent is least: the point in nu, with a broken last step, and a plan."""
-        worth = self.fall * gradient[self.used][:, None]
+        worth = (self.fall * gradient[self.used][:, None, :]).sum(axis=2)
         if self.same_cost > 0.0:
             taken, part = self._most_worth(worth)
         else:
@@ -259,7 +281,7 @@ class _Steps:
         plan = low.copy()
         plan[self.used] += counts
         target = nu.copy()
-        target[self.used] = self.origin - (self.fall * (taken + part)).sum(axis=1)
+        target[self.used] = self.origin - (self.fall * (taken + part)[:, :, None]).sum(axis=1)
         return target, plan
 
     def _most_worth(self, worth: Floats) -> tuple[Bools, Floats]:
