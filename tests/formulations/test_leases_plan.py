@@ -349,3 +349,32 @@ def test_wrong_arguments() -> None:
         planned(jobs, [1], accepted=[True, True])
     with pytest.raises(InstanceError, match=r"lease_capacity\[1\] = -1"):
         planned(jobs, [1, -1])
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("order", [("value",), ("value", "admitted"), ("admitted", "value")])
+def test_deadlines_that_earn_nothing_are_proved_to(order: tuple[str, ...]) -> None:
+    plan = planned(hard((3, 1, 2), (1, 2, 3), value=0.0), [3, 3, 3], order=order)
+    assert (plan.status, plan.value, plan.gap) == ("OPTIMAL", 0.0, 0.0)
+    assert plan.bounds[order.index("value")] == 0.0
+    assert len(order) == 1 or plan.admitted == 2
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("unit", [1.0, 1e-6, 1e-12, 1e6])
+def test_jobs_without_room_beside_what_must_be_kept_are_proved_out(unit: float) -> None:
+    """What is kept earns nothing and takes every GPU: the best value is 0, in any unit."""
+    jobs = hard((2, 2, 2), (1, 1, 2), (1, 1, 2), value=[0.0, 0.3 * unit, 0.7 * unit])
+    plan = planned(jobs, [2, 2], accepted=[True, False, False])
+    assert (plan.status, plan.value, plan.gap) == ("OPTIMAL", 0.0, 0.0)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("unit", [1.0, 1e-9, 1e-12, 1e9])
+def test_the_unit_of_values_changes_nothing(unit: float) -> None:
+    """One job of 0.9 beats three small ones of 0.8 in all, although those are more jobs."""
+    jobs = hard((3, 3, 3), (1, 3, 3), (1, 3, 3), (1, 3, 3), value=[x * unit for x in (9, 3, 3, 2)])
+    plan = planned(jobs, [3, 3, 3], order=("value", "admitted"))
+    assert (plan.status, plan.gap) == ("OPTIMAL", 0.0)
+    assert plan.option.tolist() == [0, -1, -1, -1]
+    assert plan.objectives == (pytest.approx(9 * unit), 1.0)

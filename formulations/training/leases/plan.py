@@ -182,7 +182,7 @@ def _in_order(
             filled_up = filled(classes, lease_columns(classes, weight), best)
             best = search.best = filled_up
         searches.append(search)
-        floors = (*floors, (weight, search.value))
+        floors = (*floors, search.floor)
     return searches
 
 
@@ -261,7 +261,7 @@ def _without_guarantee(
     for goal in order:
         search = Search(free, weight_of(free, goal), floors, best, solver, budget)
         search.run()
-        best, floors = search.best, (*floors, (search.weight, search.value))
+        best, floors = search.best, (*floors, search.floor)
         searches.append(search)
     nobody = np.zeros_like(keep)
     plan = _finished(jobs, free, nobody, searches, sigma, solver, budget)

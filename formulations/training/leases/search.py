@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -95,15 +96,36 @@ class Search:
         """Whether the bound proves the best plan within the solver's gap."""
         return self.within(self.value)
 
+    @property
+    def floor(self) -> tuple[Floats, float]:
+        """What later goals must keep of this one: the weights, and the least that they add up to.
+
+        Rows of tiny numbers would lie within the tolerance of every solver, so these are made
+        larger, by a power of two, which changes no digit.
+        """
+        top = float(self.weight.max(initial=0.0))
+        scale = 2.0 ** -math.floor(math.log2(top)) if 0.0 < top < 1.0 else 1.0
+        return self.weight * scale, self.value * scale
+
     @cached_property
     def tolerance(self) -> float:
         """Relative distance of value and bound up to which they are the same."""
         weight = self.weight
         return SAME if bool((weight == np.rint(weight)).all()) else INEXACT
 
+    @cached_property
+    def least(self) -> float:
+        """Least that a job is worth which is worth something."""
+        return float(self.weight.min(where=self.weight > 0, initial=np.inf))
+
     def gap_to(self, value: float) -> float | None:
         """Relative gap of a value; None without a bound."""
-        return None if self.bound is None else gap_between(value, self.bound, self.tolerance)
+        if self.bound is None:
+            return None
+        # nothing is worth less than the least job: below a part of that there is only rounding
+        if self.bound - value <= self.tolerance * self.least:
+            return 0.0
+        return gap_between(value, self.bound, self.tolerance)
 
     def within(self, value: float) -> bool:
         """Whether the bound proves a value within the solver's gap."""
@@ -112,7 +134,7 @@ class Search:
 
     def run(self) -> None:
         """Search until the bound proves the plan, or time or ideas run out."""
-        if not self.classes.column_count:
+        if not (self.weight > 0).any():
             self.bound = 0.0
             return
         if self.budget.expired():
@@ -216,7 +238,7 @@ class Search:
         within, target = None, self.value
         if self.priced is not None:
             # plans that are better differ little from what the prices choose
-            unit = self.priced[0].step or SAME * max(1.0, self.value)
+            unit = self.priced[0].step or SAME * max(self.least, self.value)
             target = self.value + unit
             within = core_bounds(self.priced[0], self.priced[1], target)
             if (within[0] > within[1]).any():
