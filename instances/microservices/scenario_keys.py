@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from apportion.instances.microservices.builtin import BUILTIN_NAMES
+from apportion.instances.microservices.generate import GENERATOR_KEYS
 from apportion.instances.microservices.microservices import MOST_CONTAINERS
 from apportion.instances.microservices.scenario import FORECASTS, SIMULATORS
 from apportion.instances.scenario_file import VERSION
@@ -22,11 +23,9 @@ MOST_NOISE = 10.0
 _NAME = Value("text", "its name", required=True)
 _CPU = Value("number", "CPU cores", 0)
 _MIB = Value("number", "memory, MiB", 0)
-_SEED = Value("whole", "root of what is drawn for the graph", 0)
-_TREE = Value("text", "where the call graphs come from", required=True)
 
 EVERY_GRAPH: Mapping[str, Value] = {
-    "kind": _TREE,
+    "kind": Value("text", "where the call graphs come from", required=True),
     "target_ms": Value(
         "number_or_by_name", "latency agreed, of every service or by service", 0, above=True
     ),
@@ -39,6 +38,10 @@ GRAPHS: Mapping[str, Mapping[str, Value]] = {
         "name": Value("text", "which application", choices=BUILTIN_NAMES, required=True),
         "seed": Value("whole", "root of the laws that are drawn, default 0", 0),
         "shift_factor": Value("number", "multiplies the least latencies, default 1", 0),
+    },
+    "generated": {
+        "seed": Value("whole", "root of what is drawn, default: that of the scenario", 0),
+        **GENERATOR_KEYS,
     },
     "file": {"path": Value("text", "a round of microservices (JSON)", required=True)},
 }

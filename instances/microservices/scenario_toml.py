@@ -13,6 +13,7 @@ from apportion.instances.columns import Floats
 from apportion.instances.errors import InstanceError, nearest
 from apportion.instances.files import PathLike, naming, shown
 from apportion.instances.microservices.builtin import builtin_round
+from apportion.instances.microservices.generate import GENERATOR_KEYS, GraphGenerator
 from apportion.instances.microservices.microservices import Microservices
 from apportion.instances.microservices.nodes import Nodes
 from apportion.instances.microservices.request_rates import by_name, request_rates
@@ -142,6 +143,10 @@ def _graph(content: Content, folder: Path | None) -> MicroserviceRound:
             own = ("seed", "shift_factor")
             given = {key: section[key] for key in own if key in section}
             round_ = builtin_round(section["name"], **given)
+        case "generated":
+            given = {key: section[key] for key in GENERATOR_KEYS if key in section}
+            seed = section.get("seed", content.get("seed", 0))
+            round_ = GraphGenerator(**given).generate(seed)
         case _:
             round_ = _read(section, folder)
     services = round_.services
