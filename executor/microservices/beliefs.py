@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import cast
 
 import numpy as np
 
 from apportion.instances.columns import Floats, Ints
 from apportion.instances.microservices import ExecutorOptions, MicroserviceRound
+from apportion.instances.microservices.forecast import predict_shares, share_radius
+
+_LOOK_BACK = 4
+"""Windows of rounds that are kept: errors of one window look back on another, and rounds without
+requests do not count."""
 
 
 class Beliefs:
@@ -20,67 +24,46 @@ class Beliefs:
 
     def __init__(self, start: MicroserviceRound, options: ExecutorOptions) -> None:
         self._options, self._start = options, start
-        self._smooth: Floats | None = None
         self._last: Floats | None = None
-        self._ewma = np.array(start.classes.share)
-        self._counts: deque[Ints] = deque(maxlen=options.window)
-        self._errors: deque[Floats] = deque(maxlen=options.window)
+        self._smooth = np.zeros(len(start.services))
+        self._counts: list[Ints] = []
 
     def rates_per_s(self) -> Floats:
         """Forecast the request rate of each service, shape (S,)."""
-        if self._last is None or self._smooth is None:
+        if self._last is None:
             return self._start.services.rate_per_s
-        return cast(Floats, np.maximum(self._last, self._smooth)) * (
-            1.0 + self._options.rate_margin
-        )
+        highest = np.maximum(self._last, self._smooth)
+        return cast(Floats, highest * (1.0 + self._options.rate_margin))
 
     def shares(self, truth: Floats) -> Floats:
         """Forecast the share of each class, shape (K,); ``truth`` is for the oracle alone."""
-        rule, start = self._options.forecast, self._start.classes.share
-        if rule == "true":
+        options, classes = self._options, self._start.classes
+        if options.forecast == "true":
             return truth
-        if rule == "static" or not self._counts:
-            return start
-        if rule == "ewma":
-            return self._normalised(self._ewma)
-        if rule == "last":
-            return self._normalised(self._of_counts(self._counts[-1].astype(np.float64)))
-        total = np.sum(self._counts, axis=0).astype(np.float64)
-        return self._normalised(self._of_counts(total + (1.0 if rule == "dirichlet" else 0.0)))
+        out = predict_shares(
+            self._seen(), classes.share, options.forecast, service=classes.service,
+            window=options.window, smoothing=options.smoothing,
+        )  # fmt: skip
+        return cast(Floats, np.minimum(out, 1.0))  # shares may sum to an ulp more
 
-    def errors(self) -> Floats:
-        """95th percentile of the recent L1 errors of the shares, shape (S,)."""
-        if not self._options.robust or not self._errors:
-            return np.zeros(len(self._start.services))
-        worst = np.percentile(np.array(self._errors), 95.0, axis=0)
-        return cast(Floats, np.minimum(worst, 2.0))
+    def radius(self) -> Floats:
+        """L1 distance within which the true shares are expected, shape (S,); 0 if not asked for."""
+        options, classes, size = self._options, self._start.classes, len(self._start.services)
+        if not options.robust or options.forecast == "true":
+            return np.zeros(size)
+        return share_radius(
+            self._seen(), classes.share, options.forecast, service=classes.service,
+            window=options.window, smoothing=options.smoothing, services=size,
+        )  # fmt: skip
 
-    def observe(self, counts: Ints, arrivals: Ints, length_s: float, forecast: Floats) -> None:
+    def observe(self, counts: Ints, arrivals: Ints, length_s: float) -> None:
         """Take in what came: requests by class, shape (K,), and by service, shape (S,)."""
-        rate = arrivals / length_s
-        weight = self._options.smoothing
+        rate, weight = arrivals / length_s, self._options.smoothing
+        first = self._last is None
+        self._smooth = rate if first else weight * rate + (1.0 - weight) * self._smooth
         self._last = rate
-        self._smooth = (
-            rate if self._smooth is None else weight * rate + (1.0 - weight) * self._smooth
-        )
         self._counts.append(counts)
-        seen = self._of_counts(counts.astype(np.float64))
-        self._ewma = weight * seen + (1.0 - weight) * self._ewma
-        service, size = self._start.classes.service, len(self._start.services)
-        self._errors.append(cast(Floats, np.bincount(service, np.abs(seen - forecast), size)))
+        del self._counts[: -_LOOK_BACK * self._options.window]
 
-    def _of_counts(self, counts: Floats) -> Floats:
-        """Shares by counts; those of a service nobody called stay as they were."""
-        service, size = self._start.classes.service, len(self._start.services)
-        total = np.bincount(service, counts, size)[service]
-        modelled = 1.0 - self._start.services.unmodelled_share[service]
-        known = total > 0
-        share = counts / np.where(known, total, 1.0) * modelled
-        return cast(Floats, np.where(known, share, self._ewma))
-
-    def _normalised(self, share: Floats) -> Floats:
-        service, size = self._start.classes.service, len(self._start.services)
-        total = np.bincount(service, share, size)[service]
-        modelled = 1.0 - self._start.services.unmodelled_share[service]
-        scaled = np.clip(share / np.where(total > 0, total, 1.0) * modelled, 0.0, 1.0)
-        return cast(Floats, np.where(total > 0, scaled, self._start.classes.share))
+    def _seen(self) -> Ints:
+        return np.array(self._counts, dtype=np.int64).reshape(-1, len(self._start.classes))

@@ -9,8 +9,6 @@ that are added to something are rounded, once each.
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 
 from apportion.executor.microservices.chains import Chain

@@ -145,7 +145,7 @@ class _Simulation:
             start,
             services=replace(start.services, rate_per_s=self.beliefs.rates_per_s()),
             classes=start.classes.with_share(self.beliefs.shares(truth.classes.share)),
-            containers=self.containers.there(), share_error=self.beliefs.errors(),
+            containers=self.containers.there(), share_error=self.beliefs.radius(),
             observed=self.observed, now_s=truth.now_s, index=truth.index, reasons=("boundary",),
         )  # fmt: skip
 
@@ -180,7 +180,7 @@ class _Simulation:
             latency_tail_ms=tail, serving=mean_serving(phases),
         )  # fmt: skip
         self.memory = self.decider.remember(self.memory, view, decision, outcome)
-        self.beliefs.observe(of_class, came, length_s, view.classes.share)
+        self.beliefs.observe(of_class, came, length_s)
         budget = view.services.violation_budget
         self.observed = Observed(
             seen.load_per_s, seen.call_p50_ms, seen.call_p95_ms, came / length_s, tail,
