@@ -184,6 +184,13 @@ class UniSchedProgram:
             " best effort"
             for row in np.flatnonzero(demand.late & new & (known < 0)).tolist()
         ]
+        beyond = self.standing.dated & self.standing.able & jobs.preemptible & ~demand.late
+        beyond[demand.slo_rows] = False
+        notes += [
+            f"job {str(jobs.id[row])!r} needs more leases than the horizon of"
+            f" {self.horizon_leases} has: it runs as best effort"
+            for row in np.flatnonzero(beyond & new & (known < 0)).tolist()
+        ]
         return tuple(notes)
 
     # ------------------------------------------------------------------ a slot in between
