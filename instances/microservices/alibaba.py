@@ -113,7 +113,7 @@ class _Codes:
     code: dict[str, int] = field(default_factory=dict[str, int])
 
     def of(self, values: Any) -> Ints:
-        local, known = pd.factorize(values)
+        local, known = cast("tuple[Ints, Any]", cast(Any, pd).factorize(values))
         return np.array([self.one(str(name)) for name in known], dtype=np.int64)[local]
 
     def one(self, name: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -155,5 +155,5 @@ def _rate_parts(path: PathLike, wide: bool, rows: int) -> Iterable[Any]:
                 value = np.nan_to_num(block.numbers("value", empty=True))
                 table["calls"] = np.where(np.isin(metric, SERVED), value, 0.0)
                 for at, name in enumerate(SERVED):
-                    table[f"count_{at}"] = cast(Any, metric == name).astype(np.float64)
+                    table[f"count_{at}"] = (metric == name).astype(np.float64)
         yield table.groupby(_KEY, as_index=False).sum()

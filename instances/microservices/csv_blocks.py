@@ -55,7 +55,7 @@ class Block:
         values = cast(Floats, column.to_numpy(dtype=np.float64))
         good = np.isfinite(values)
         if empty:
-            nothing = cast(Any, raw).str.strip().str.lower().isin(("", "nan", "null", "none"))
+            nothing = raw.str.strip().str.lower().isin(("", "nan", "null", "none"))
             good |= nothing.to_numpy()
         bad = np.flatnonzero(~good)
         if bad.size:
@@ -147,7 +147,7 @@ def _frame(path: PathLike, **options: Any) -> Any:
     if not place.exists():
         raise InstanceError("no such file")
     with _told():
-        return pd.read_csv(
+        return cast(Any, pd).read_csv(
             place, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False,
             compression="gzip" if place.suffix == ".gz" else None, **options,
         )  # fmt: skip

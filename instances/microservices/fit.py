@@ -11,7 +11,7 @@ errors and goodness of fit are our own.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -343,4 +343,4 @@ def _ks(levels: list[_Level], rest: float, slope: float, shift: float) -> float:
     unit.sort()
     law = -np.expm1(-np.maximum(unit, 0.0))
     step = np.arange(unit.size + 1) / unit.size
-    return cast(float, float(max((step[1:] - law).max(), (law - step[:-1]).max())))
+    return float(max((step[1:] - law).max(), (law - step[:-1]).max()))

@@ -12,7 +12,7 @@ the tree of inflections written here are our own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class _Line(NamedTuple):
     intercept: float
 
     def at(self, load: Floats | float) -> Floats:
-        return cast(Floats, self.slope * np.asarray(load) + self.intercept)
+        return self.slope * np.asarray(load) + self.intercept
 
 
 def fit_two_lines(load_per_s: object, tail_ms: object) -> TwoLines:
@@ -184,7 +184,7 @@ def _near(load: Floats, tail: Floats, found: tuple[_Line, _Line, float] | None) 
             fitted[side] = line.at(load[side])
     error = np.abs(tail - fitted)
     deviation = float(np.median(error)) / NORMAL_MEDIAN
-    return cast(Bools, error <= OUTLIER_DEVIATIONS * np.maximum(deviation, NOISE * tail))
+    return error <= OUTLIER_DEVIATIONS * np.maximum(deviation, NOISE * tail)
 
 
 def _median_line(load: Floats, tail: Floats) -> _Line | None:

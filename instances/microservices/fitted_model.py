@@ -203,8 +203,8 @@ def model_from_dict(data: object) -> FittedModel:
             raise InstanceError(f"model.{name} is missing")
     columns = columns_from_dict(content["fits"], _FITS, "fits", extra=("warnings",))
     count = len(columns["samples"])
-    told = content["fits"].get("warnings", [[]] * count)
-    if not isinstance(told, list) or len(cast("list[Any]", told)) != count:
+    told = cast("list[Any]", content["fits"].get("warnings", [[]] * count))
+    if not isinstance(cast(Any, told), list) or len(told) != count:
         raise InstanceError(f"fits.warnings: expected {count} lists")
     refused = content["refused"]
     if not isinstance(refused, dict):

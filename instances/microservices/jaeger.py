@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from apportion.instances.errors import InstanceError, nearest
 from apportion.instances.files import shown
@@ -106,7 +106,8 @@ def _owner(span: Fields, processes: Fields, where: str) -> str:
 
 def tag_values(tags: list[Any]) -> dict[str, Any]:
     """Turn a list of tags into a table; what is no tag says nothing."""
-    return {tag["key"]: tag.get("value") for tag in tags if isinstance(tag, dict) and "key" in tag}
+    listed = [cast("Fields", tag) for tag in tags if isinstance(tag, dict)]
+    return {tag["key"]: tag.get("value") for tag in listed if "key" in tag}
 
 
 def failed(tags: Fields) -> bool:

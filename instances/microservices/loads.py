@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -100,7 +101,7 @@ class Loads:
         windows, watched_ms = _watched(requests_ms, window_ms)
         number = np.floor(start_ms / window_ms).astype(np.int64)
         pairs, count = np.unique(np.stack((microservice, number)), axis=1, return_counts=True)
-        at = np.searchsorted(windows, pairs[1])
+        at = cast(Ints, np.searchsorted(windows, cast(Ints, pairs[1])))
         known = np.append(windows, np.iinfo(np.int64).min)[at] == pairs[1]
         pairs, count, at = pairs[:, known], count[known], at[known]
         size = np.array([float(containers.get(str(name), 1.0)) for name in ids])[pairs[0]]

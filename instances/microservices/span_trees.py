@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
@@ -254,7 +254,7 @@ def _requests(spans: Spans, calls: _Calls, detached: Bools, made: Ints, level: I
     out[detached] = len(spans.trace_id) + np.arange(int(detached.sum()))
     for rows in _below_the_top(level):
         out[rows] = out[made[rows]]
-    return cast(Ints, out)
+    return out
 
 
 class _Groups(NamedTuple):

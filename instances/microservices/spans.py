@@ -192,8 +192,9 @@ def levels(parent: Ints) -> Ints:
     while front.size:
         out[front] = depth
         # the children of the front: ranges of the rows sorted by parent
-        low, count = first[front], first[front + 1] - first[front]
-        inside = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        low = first[front]
+        count = cast(Ints, first[front + 1] - low)
+        inside = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
         front, depth = order[np.repeat(low, count) + inside], depth + 1
     freeze(out)
     return out

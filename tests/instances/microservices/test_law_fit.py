@@ -182,7 +182,7 @@ def test_warnings() -> None:
     assert any("between 50 and 52 calls/s only" in line for line in fit.warnings)
     time = np.concatenate((np.tile([1.0, 2.0, 3.0], 20), np.tile([1.0, 2.0, 3.1], 20)))
     fit = fit_law(np.repeat([10.0, 30.0], 60), time)
-    assert fit.warnings[0].startswith("the slope -0.000")
+    assert fit.warnings[0].startswith("the slope -0.00159 is")
     assert "not told from none" in fit.warnings[0]
 
 
