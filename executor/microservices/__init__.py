@@ -1,5 +1,6 @@
 """Microservice applications carried out: the independent checker, and the simulators."""
 
+from apportion.executor.microservices.calibration import calibrated
 from apportion.executor.microservices.check import check
 from apportion.executor.microservices.digest import scenario_digest
 from apportion.executor.microservices.events import EventSimulation
@@ -26,6 +27,7 @@ __all__ = [
     "ServiceRecords",
     "ViolationBounds",
     "accepted",
+    "calibrated",
     "check",
     "missed_sla",
     "run",
