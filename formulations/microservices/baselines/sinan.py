@@ -9,26 +9,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from apportion.formulations.microservices.baselines.recalled import current, last_plan
-from apportion.formulations.microservices.baselines.sizing import cost_of
 from apportion.formulations.microservices.plain import (
     SLACK,
     PlainProgram,
     decided,
-    fits,
     require_between,
+    room,
 )
 from apportion.formulations.microservices.tails import Tails
 from apportion.instances import Budget, Decision, Reason
-from apportion.instances.columns import Ints
+from apportion.instances.columns import Floats, Ints
 from apportion.instances.microservices import MicroserviceRound
 from apportion.instances.microservices.laws import least_admissible
 
 _START_UTILISATION = 0.6
 """Utilisation of the first plan where it is not known what runs."""
-
-_MOST_MOVED = 200
-"""Microservices that are changed one at a time; in larger applications those with most containers,
-as each takes four predictions."""
 
 
 @dataclass(frozen=True)
@@ -65,35 +60,67 @@ class Sinan:
 
     def _decide(self, round_: MicroserviceRound, now: Ints) -> Decision:
         start = time.perf_counter()
-        tails, services = Tails.of(round_), round_.services
-        best, best_key = now, (2, np.inf, np.inf)
-        for plan in self._changes(round_, now):
-            violation = tails.violations(plan)
-            excess = np.maximum(violation - services.violation_budget, 0.0)
-            missing = float(excess[services.rate_per_s > 0].sum())
-            key = (0 if fits(round_, plan) else 1, missing, cost_of(round_, plan))
-            if key < best_key:
-                best, best_key = plan, key
-        return decided(round_, best, start=start)
-
-    def _changes(self, round_: MicroserviceRound, now: Ints) -> list[Ints]:
-        """Plans to choose from, within the bounds."""
-        kinds = round_.microservices
+        tails = Tails.of(round_)
+        bounds = round_.microservices.least_containers, round_.microservices.most_containers
         step = np.maximum(1, np.ceil(self.step * now * (1.0 - SLACK))).astype(np.int64)
-        called = round_.calls_per_s > 0
-        out = [now]
-        for change in (np.ones_like(step), step):
-            change = np.where(called, change, 0)
-            out += [now + change, now - change]
-            for row in np.argsort(-now * called, kind="stable")[:_MOST_MOVED].tolist():
-                one = np.zeros_like(now)
-                one[row] = change[row]
-                out += [now + one, now - one] if called[row] else []
-        least, most = kinds.least_containers, kinds.most_containers
-        return [np.clip(plan, least, most) for plan in out]
+        one = np.ones_like(now)
+        best, best_key = now, (np.inf,) * 3
+        for change in (np.zeros_like(now), one, -one, step, -step):
+            moved = np.clip(now + np.where(round_.calls_per_s > 0, change, 0), *bounds)
+            plans = [(moved, tails.met(tails.rates(moved)))]
+            if (moved != now).any():
+                row, met = _best_single(round_, tails, now, moved)
+                alone = now.copy()
+                alone[row] = moved[row]
+                plans.append((alone, met))
+            for plan, met in plans:
+                key = tuple(float(part[0]) for part in _keys(round_, tails, plan[None], met[None]))
+                if key < best_key:
+                    best, best_key = plan, key
+        return decided(round_, best, start=start)
 
     def remember(
         self, memory: Any, round_: MicroserviceRound, decision: Decision, outcome: Any
     ) -> dict[str, Any]:
         """Keep the plan."""
         return last_plan(round_, decision.allocation.containers)
+
+
+def _best_single(
+    round_: MicroserviceRound, tails: Tails, now: Ints, moved: Ints
+) -> tuple[int, Floats]:
+    """Microservice whose change alone is best, and how often each class is then in time."""
+    met = tails.neighbours(tails.rates(now), tails.rates(moved))
+    plans = np.repeat(now[None, :], now.size, axis=0)
+    np.fill_diagonal(plans, moved)
+    keys = _keys(round_, tails, plans, met)
+    differs = np.flatnonzero(moved != now)
+    order = np.lexsort(tuple(key[differs] for key in reversed(keys)))
+    row = int(differs[order[0]])
+    return row, met[row]
+
+
+def _keys(
+    round_: MicroserviceRound, tails: Tails, plans: Ints, met: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Compare plans: does it not fit, by how much are SLAs missed, what does it cost; by plan.
+
+    Parameters
+    ----------
+    round_, tails
+        The round.
+    plans
+        Counts, shape (n, M).
+    met
+        Probability that each active class is in time, shape (n, A).
+    """
+    kinds, services, classes = round_.microservices, round_.services, round_.classes
+    cpu, memory = room(round_)
+    over = (plans @ kinds.cpu_cores > cpu * (1.0 + SLACK)) | (
+        plans @ kinds.memory_mib > memory * (1.0 + SLACK)
+    )
+    of_service = classes.service[tails.classes][:, None] == np.arange(len(services))
+    late = (1.0 - met) @ (classes.share[tails.classes][:, None] * of_service)
+    excess = np.maximum(late + services.unmodelled_share - services.violation_budget, 0.0)
+    missed = excess[:, services.rate_per_s > 0].sum(axis=1)
+    return over.astype(np.float64), missed, plans @ kinds.cost

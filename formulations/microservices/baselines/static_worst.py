@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from apportion.formulations.microservices.baselines.recalled import column
-from apportion.formulations.microservices.baselines.sizing import cost_of, even_plan, trimmed
+from apportion.formulations.microservices.baselines.sizing import Sizing
 from apportion.formulations.microservices.plain import PlainProgram, decided, require_between
 from apportion.instances import Budget, Decision, Reason
-from apportion.instances.columns import LARGEST, Bools, Floats, Ints
+from apportion.instances.columns import LARGEST, Floats, Ints
 from apportion.instances.microservices import MicroserviceRound
 
 
@@ -20,7 +20,8 @@ from apportion.instances.microservices import MicroserviceRound
 class StaticWorst:
     """Containers for the case that all requests of a service follow its most demanding graph.
 
-    The plan is made once, for the highest rates seen so far. It changes only where a higher rate
+    Where no graph contains the others, every microservice is given what the graph that calls it
+    most needs, and every class keeps the SLA of its service by itself. The plan is made once, for the highest rates seen so far. It changes only where a higher rate
     is seen, or the application itself changes.
 
     Parameters
@@ -78,41 +79,6 @@ class StaticWorst:
 
 
 def worst_plan(round_: MicroserviceRound, rate_per_s: Floats) -> Ints:
-    """Plan for the worst class of each service, shape (M,).
-
-    Of several classes the one counts whose own plan costs most, all requests following it.
-    """
-    classes = round_.classes
-    share = np.zeros(len(classes))
-    for service in np.flatnonzero(rate_per_s > 0).tolist():
-        rows = np.flatnonzero((classes.service == service) & (classes.share > 0))
-        if not rows.size:
-            continue
-        costs = [0.0]
-        if rows.size > 1:
-            alone = [_all_follow(round_, rate_per_s, row) for row in rows.tolist()]
-            costs = [cost_of(one, even_plan(one)) for one in alone]
-        share[rows[int(np.argmax(costs))]] = 1.0
-    worst = _with(round_, np.where(_used(round_, share), rate_per_s, 0.0), share)
-    return trimmed(worst, even_plan(worst))
-
-
-def _all_follow(round_: MicroserviceRound, rate_per_s: Floats, row: int) -> MicroserviceRound:
-    """The round in which all requests follow one class, and nobody calls other services."""
-    share = np.zeros(len(round_.classes))
-    share[row] = 1.0
-    rate = np.zeros(len(round_.services))
-    rate[round_.classes.service[row]] = rate_per_s[round_.classes.service[row]]
-    return _with(round_, rate, share)
-
-
-def _used(round_: MicroserviceRound, share: Floats) -> Bools:
-    count = len(round_.services)
-    return np.bincount(round_.classes.service, weights=share, minlength=count) > 0
-
-
-def _with(round_: MicroserviceRound, rate_per_s: Floats, share: Floats) -> MicroserviceRound:
-    """The round with other rates and shares; requests that follow no class are left out."""
-    unmodelled = np.where(_used(round_, share), 0.0, 1.0)
-    services = replace(round_.services, rate_per_s=rate_per_s, unmodelled_share=unmodelled)
-    return replace(round_, services=services, classes=round_.classes.with_share(share))
+    """Plan for the most calls that requests can make, every class in time, shape (M,)."""
+    sizing = Sizing.of_worst(round_, rate_per_s)
+    return sizing.trimmed(sizing.even())

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from apportion.formulations.microservices.baselines.sizing import at_utilisation, even_plan
+from apportion.formulations.microservices.baselines.sizing import Sizing
 from apportion.formulations.microservices.forest import Forest
 from apportion.formulations.microservices.plain import SLACK, decided, require_between, room
 from apportion.instances import Budget, Decision, Reason, Stage
@@ -41,7 +41,8 @@ class _Choices:
     @classmethod
     def of(cls, round_: MicroserviceRound, levels: int) -> _Choices:
         """List the counts at evenly spaced utilisations; those without a rate are left out."""
-        plans = [at_utilisation(round_, (at + 1) / levels) for at in range(levels)]
+        sizing = Sizing.of_services(round_)
+        plans = [sizing.at((at + 1) / levels) for at in range(levels)]
         table = np.stack(plans, axis=1)
         row, count = np.unique(
             np.stack((np.repeat(np.arange(len(round_.microservices)), levels), table.reshape(-1))),
@@ -180,7 +181,9 @@ class UrsaProgram:
     def incumbent(self) -> Decision:
         """Decide by one utilisation for all."""
         start = time.perf_counter()
-        return decided(self.round_, even_plan(self.round_), start=start, stage="incumbent")
+        return decided(
+            self.round_, Sizing.of_services(self.round_).even(), start=start, stage="incumbent"
+        )
 
     def solve(self, solver: Solver, budget: Budget) -> Decision:
         """Solve the model; without a plan, answer with the incumbent."""

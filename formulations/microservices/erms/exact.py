@@ -15,7 +15,10 @@ from apportion.instances.microservices import MicroserviceRound
 from apportion.solver import Budget, Solution, Solver, Status
 
 MOST_LEVELS = 20_000
-"""Columns of a model beyond which it is not tried: HiGHS takes minutes for larger ones."""
+"""Steps of a model beyond which it is not tried: HiGHS takes minutes for larger ones."""
+
+MOST_TRIMMED = 200
+"""Units up to which first plans are trimmed one by one: each takes a dozen evaluations."""
 
 TIGHTER = -2e-6
 """Slack of targets for a second try: back ends let rows slip by 1e-6, plans may not."""
@@ -89,7 +92,8 @@ def incumbent(problem: Problem, round_: MicroserviceRound, counts: Floats) -> In
     grown = problem.grown(guess)
     if grown is None:
         return None
-    out = problem.padded(problem.trimmed(grown))
+    small = grown.size <= MOST_TRIMMED
+    out = problem.padded(problem.trimmed(grown) if small else grown)
     return out if fits_units(problem, round_, out) else None
 
 
@@ -112,8 +116,8 @@ def solve_one(
     if near is None:
         # of plans that are no dearer than the best known there is none
         return Found("INFEASIBLE" if np.isinf(best) else "WORSE")
-    if float((near.most - near.least + 1.0).sum()) > MOST_LEVELS:
-        note = f"the exact form has more than {MOST_LEVELS} levels and was not solved"
+    if float((near.most - near.least).astype(np.float64).sum()) > MOST_LEVELS:
+        note = f"the exact form has more than {MOST_LEVELS} steps and was not solved"
         status = "NO_SOLUTION" if start is None else "FEASIBLE"
         return Found(status, start, bound=float(near.cost @ near.least), note=note)
     if start is not None and value > best * (1.0 + SLACK):

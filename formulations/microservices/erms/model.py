@@ -1,4 +1,4 @@
-"""The exact form: one binary for each microservice and count, and the latency of every path."""
+"""The exact form: counts in whole numbers, and the latency of every path as it falls with them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,27 @@ import numpy as np
 from apportion.formulations.microservices.erms.latency import latency_ms
 from apportion.formulations.microservices.erms.problem import Problem
 from apportion.formulations.microservices.plain import SLACK, room
-from apportion.instances.columns import Floats, Ints
+from apportion.instances.columns import Bools, Floats, Ints
 from apportion.instances.microservices import MicroserviceRound
 from apportion.solver import Axis, Model, ModelBuilder
+
+_CONVEX = 1e-9
+"""How much more a step may save than the one before, relative to the first, by rounding alone."""
 
 
 @dataclass(frozen=True, eq=False)
 class LevelModel:
-    """A problem with finite bounds as a model.
+    """A problem with near bounds as a model.
 
-    Columns: ``level[unit, count]`` binary; ``stage_ms[stage]``, the latency of a stage with
-    several members. Rows: ``one_level[unit]``; ``time``, first a request each, then a member of
-    such a stage each: it ends within the stage; ``cpu_cores`` and ``memory_mib`` where they are limited;
+    A unit's count is its lower bound and a number of steps; each step takes off what one more
+    container saves each of its calls. Where no step saves more than the one before, for none of
+    the unit's calls, taking steps in their order is best for all calls at once, so that steps need
+    not be whole and only counts are. Elsewhere steps are binary and in order.
+
+    Columns: ``count[microservice]`` whole; ``step[microservice,count]``; ``stage_ms[stage]``, the
+    latency of a stage with several members. Rows: ``steps[unit]`` tie counts to steps; ``order``
+    where steps are binary; ``time``, first a request each, then a member of such a stage each: it
+    ends within the stage; ``cpu_cores`` and ``memory_mib`` where they are limited;
     ``total[microservice]`` where units of one microservice share its bounds.
 
     Parameters
@@ -41,23 +50,24 @@ class LevelModel:
 
     @cached_property
     def spread(self) -> Ints:
-        """Levels of each unit, shape (U,)."""
-        return self.problem.most - self.problem.least + 1
+        """Steps of each unit, shape (U,)."""
+        return self.problem.most - self.problem.least
 
     @cached_property
     def unit(self) -> Ints:
-        """Unit of each level, shape (L,)."""
+        """Unit of each step, shape (L,)."""
         return np.repeat(np.arange(self.spread.size), self.spread)
 
     @cached_property
     def first(self) -> Ints:
-        """First level of each unit, shape (U,)."""
+        """First step of each unit, shape (U,)."""
         return cast(Ints, np.cumsum(self.spread) - self.spread)
 
     @cached_property
-    def count(self) -> Ints:
-        """Containers of each level, shape (L,)."""
-        return self.problem.least[self.unit] + np.arange(self.unit.size) - self.first[self.unit]
+    def reached(self) -> Ints:
+        """Count that each step leads to, shape (L,)."""
+        inside = np.arange(self.unit.size) - self.first[self.unit]
+        return self.problem.least[self.unit] + inside + 1
 
     @cached_property
     def wide(self) -> Ints:
@@ -65,79 +75,113 @@ class LevelModel:
         return np.flatnonzero(self.problem.forest.width > 1)
 
     @cached_property
-    def model(self) -> Model:
-        """The model."""
-        problem = self.problem
-        kinds = self.round_.microservices
-        builder = ModelBuilder("erms")
-        names = kinds.id[problem.microservice].tolist()
-        counts = [str(value) for value in np.unique(self.count)]
-        at = np.searchsorted(np.unique(self.count), self.count)
-        level = builder.columns(
-            "level", self.unit.size, integer=True,
-            axes=(Axis("unit", names, codes=self.unit), Axis("count", counts, codes=at)),
-        )  # fmt: skip
-        ends = builder.columns("stage_ms", self.wide.size, upper=self._longest)
-        builder.rows(
-            "one_level", self.spread.size, row=self.unit, column=level, value=1.0, lower=1.0,
-            upper=1.0,
-        )  # fmt: skip
-        self._times(builder, level, ends)
-        self._capacities(builder, level)
-        builder.objective("cost", column=level, value=problem.cost[self.unit] * self.count)
-        return builder.build()
+    def pair(self) -> tuple[Ints, Ints]:
+        """Calls and the steps of their units, in pairs, shape (P,) each."""
+        spread = self.spread[self.problem.unit]
+        call = np.repeat(np.arange(self.problem.forest.calls), spread)
+        inside = np.arange(call.size) - np.repeat(np.cumsum(spread) - spread, spread)
+        return call, self.first[self.problem.unit[call]] + inside
 
     @cached_property
-    def _longest(self) -> float:
-        return float(self.problem.target_ms.max(initial=0.0)) * (1.0 + max(self.slack, 0.0))
+    def saved(self) -> Floats:
+        """What a call saves by a step of its unit, shape (P,)."""
+        call, step = self.pair
+        after = self._own(call, self.reached[step])
+        return self._own(call, self.reached[step] - 1) - after
 
-    def _times(self, builder: ModelBuilder, level: Ints, ends: Ints) -> None:
+    @cached_property
+    def bent(self) -> Bools:
+        """Units in which a step saves some call more than the one before, shape (U,)."""
+        call, _ = self.pair
+        follows = np.flatnonzero(call[1:] == call[:-1]) + 1
+        more = self.saved[follows] > self.saved[follows - 1] * (1.0 + _CONVEX) + _CONVEX
+        out = np.zeros(self.spread.size, dtype=np.bool_)
+        out[self.problem.unit[call[follows[more]]]] = True
+        return out
+
+    def _own(self, call: Ints, count: Ints) -> Floats:
+        problem, forest = self.problem, self.problem.forest
+        load = problem.work[call] / np.maximum(count, 1)
+        own = latency_ms(problem.linear, forest.microservice[call], load)
+        return forest.repeats[call] * own
+
+    @cached_property
+    def model(self) -> Model:
+        """The model."""
+        problem, kinds = self.problem, self.round_.microservices
+        builder = ModelBuilder("erms")
+        names = kinds.id[problem.microservice].tolist()
+        units: Ints = np.arange(self.spread.size)
+        count = builder.columns(
+            "count", units.size, lower=problem.least, upper=problem.most, integer=True,
+            axes=(Axis("microservice", names, codes=units),),
+        )  # fmt: skip
+        values, at = np.unique(self.reached, return_inverse=True)
+        counts = [str(value) for value in values.tolist()]
+        step = builder.columns(
+            "step", self.unit.size, integer=self.bent[self.unit],
+            axes=(Axis("microservice", names, codes=self.unit), Axis("count", counts, codes=at)),
+        )  # fmt: skip
+        builder.rows(
+            "steps", units.size, row=np.concatenate((units, self.unit)),
+            column=np.concatenate((count, step)),
+            value=np.concatenate((np.ones(units.size), -np.ones(step.size))),
+            lower=problem.least, upper=problem.least,
+        )  # fmt: skip
+        later = np.flatnonzero(self.bent[self.unit] & (self.reached > problem.least[self.unit] + 1))
+        rows: Ints = np.arange(later.size)
+        builder.rows(
+            "order", later.size, row=np.concatenate((rows, rows)),
+            column=np.concatenate((step[later - 1], step[later])),
+            value=np.concatenate((np.ones(later.size), -np.ones(later.size))), lower=0.0,
+        )  # fmt: skip
+        self._times(builder, step)
+        self._capacities(builder, count)
+        builder.objective("cost", column=count, value=problem.cost)
+        return builder.build()
+
+    def _times(self, builder: ModelBuilder, step: Ints) -> None:
         """Sum every call into the row it counts for: its request's, or a stage above it."""
         problem, forest = self.problem, self.problem.forest
-        row_of, upper = forest.rows(problem.target_ms * (1.0 + self.slack))
-        spread = self.spread[problem.unit]
-        call = np.repeat(np.arange(forest.calls), spread)
-        inside = np.arange(call.size) - np.repeat(np.cumsum(spread) - spread, spread)
-        which = self.first[problem.unit[call]] + inside
-        load = problem.work[call] / np.maximum(self.count[which], 1)
-        own = forest.repeats[call] * latency_ms(problem.linear, forest.microservice[call], load)
-        over = np.flatnonzero(forest.width[forest.stage] > 1)
+        target = problem.target_ms * (1.0 + self.slack)
+        row_of, upper = forest.rows(target)
+        calls: Ints = np.arange(forest.calls)
+        slowest = self._own(calls, problem.least[problem.unit])
+        np.subtract.at(upper, row_of[calls], slowest)
+        call, which = self.pair
+        beside = np.flatnonzero(forest.width[forest.stage] > 1)
+        ends = builder.columns("stage_ms", self.wide.size, upper=float(target.max(initial=0.0)))
         end_of = np.full(forest.width.size, -1, dtype=np.int64)
         end_of[self.wide] = ends
         builder.rows(
             "time", upper.size,
-            row=np.concatenate((row_of[call], row_of[forest.owner[self.wide]], row_of[over])),
-            column=np.concatenate((level[which], ends, end_of[forest.stage[over]])),
-            value=np.concatenate((own, np.ones(self.wide.size), -np.ones(over.size))),
+            row=np.concatenate((row_of[call], row_of[forest.owner[self.wide]], row_of[beside])),
+            column=np.concatenate((step[which], ends, end_of[forest.stage[beside]])),
+            value=np.concatenate((-self.saved, np.ones(self.wide.size), -np.ones(beside.size))),
             upper=upper,
         )  # fmt: skip
 
-    def _capacities(self, builder: ModelBuilder, level: Ints) -> None:
+    def _capacities(self, builder: ModelBuilder, count: Ints) -> None:
         problem, kinds = self.problem, self.round_.microservices
         cpu, memory = room(self.round_)
         limits = (("cpu_cores", kinds.cpu_cores, cpu), ("memory_mib", kinds.memory_mib, memory))
         for name, size, limit in limits:
             if np.isfinite(limit):
-                value = size[problem.microservice][self.unit] * self.count
-                builder.rows(name, 1, row=0, column=level, value=value, upper=limit)
+                value = size[problem.microservice]
+                builder.rows(name, 1, row=0, column=count, value=value, upper=limit)
         least = problem.total_least
         if least is not None:
             builder.rows(
-                "total", least.size, row=problem.microservice[self.unit], column=level,
-                value=self.count, lower=least, upper=kinds.most_containers,
+                "total", least.size, row=problem.microservice, column=count, value=1.0,
+                lower=least, upper=kinds.most_containers,
             )  # fmt: skip
 
     def point(self, counts: Ints) -> Floats:
         """Columns of a plan within the bounds."""
-        out = np.zeros(self.unit.size + self.wide.size)
-        out[self.first + counts - self.problem.least] = 1.0
+        taken = self.reached <= counts[self.unit]
         _, stage = self.problem.forest.latency(self.problem.own_ms(counts))
-        out[self.unit.size :] = stage[self.wide]
-        return out
+        return np.concatenate((counts, taken, stage[self.wide])).astype(np.float64)
 
     def counts(self, point: Floats) -> Ints:
         """Read the plan from columns."""
-        chosen = np.flatnonzero(point[: self.unit.size] > 0.5)
-        out = self.problem.least.copy()
-        out[self.unit[chosen]] = self.count[chosen]
-        return out
+        return np.round(point[: self.spread.size]).astype(np.int64)

@@ -144,7 +144,7 @@ class ErmsProgram:
     def _said(self, decision: Decision, found: Found) -> Decision:
         """Add what the solver proved."""
         hopeless = bool(self.work.hopeless.any())
-        value, bound = decision.objective, found.bound
+        value, bound = decision.objective, None if hopeless else found.bound
         gap = None
         if bound is not None and value is not None:
             gap = max(0.0, value - bound) / max(abs(value), SLACK)
