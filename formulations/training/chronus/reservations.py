@@ -127,11 +127,12 @@ class Admitting(Admission):
         """Whether the leases up to a little after the deadline prove that a job is too many."""
         asking = self.asking
         asking.windows += 1
-        jobs = [np.append(column, more) for column, more in zip(self.jobs, (gang, need, due),
-                                                                strict=True)]  # fmt: skip
-        different, count = np.unique(np.stack(jobs), axis=1, return_counts=True)
+        gangs, needs, dues = self.jobs
+        jobs = np.stack((np.append(gangs, gang), np.append(needs, need), np.append(dues, due)))
+        different, count = np.unique(jobs, axis=1, return_counts=True)
         return refuted_by_window(
-            *different, count, capacity, due, asking.solver, asking.budget
+            different[0], different[1], different[2], count, capacity, due, asking.solver,
+            asking.budget,
         )  # fmt: skip
 
     def _size(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from apportion.formulations.training.unisched.demand import BestEffort, SloJobs
 from apportion.formulations.training.unisched.model import Selector
 from apportion.formulations.training.unisched.plan import NONE
-from apportion.instances.columns import Ints
+from apportion.instances.columns import Bools, Ints
 from apportion.solver import Axis, Model, ModelBuilder
 
 
@@ -58,7 +58,7 @@ def joint_model(
     # columns for what one GPU more would allow; rows keep them empty until it is there
     wider = Selector(slo, best_effort, capacity + 1, edges)
     possible = Selector(slo, best_effort, capacity, edges).possible
-    return _Joint(wider, capacity, named).model(np.asarray(slo.must & possible), lease_cost)
+    return _Joint(wider, capacity, named).model(slo.must & possible, lease_cost)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class _Joint:
     capacity: Ints
     named: Named
 
-    def model(self, must: Ints, lease_cost: float) -> Model:
+    def model(self, must: Bools, lease_cost: float) -> Model:
         choose, builder = self.selector, ModelBuilder("unisched")
         slo, other = choose.slo, choose.best_effort
         ways = _ways(slo, self.named.types)
@@ -109,7 +109,7 @@ class _Joint:
     def _starts(self) -> list[str]:
         return [str(first) for first in self.selector.edges[:-1].tolist()]
 
-    def _plans(self, builder: ModelBuilder, pair: Ints, slot: Ints, must: Ints) -> None:
+    def _plans(self, builder: ModelBuilder, pair: Ints, slot: Ints, must: Bools) -> None:
         """One plan a job, as many leases as it needs, and none after its deadline."""
         choose, jobs = self.selector, self.named.slo
         slo, (configuration, _), (of_slot, bucket, _) = choose.slo, choose.pairs, choose.slots
@@ -117,12 +117,12 @@ class _Joint:
             "one_plan", len(slo), row=choose.job_of_pair, column=pair, value=1.0,
             lower=must.astype(np.float64), upper=1.0, axes=(Axis("job", jobs),),
         )  # fmt: skip
-        ways, every = _ways(slo, self.named.types), np.arange(slo.gpus.size)
+        ways, cuts = _ways(slo, self.named.types), np.arange(slo.gpus.size)
         builder.rows(
             "work", slo.gpus.size, row=np.concatenate((of_slot, configuration)),
             column=np.concatenate((slot, pair)), lower=0.0, upper=0.0,
             value=np.concatenate((np.ones(slot.size), -slo.need[configuration].astype(float))),
-            axes=(Axis("job", jobs, codes=slo.job_of_configuration), _way(ways, every)),
+            axes=(Axis("job", jobs, codes=slo.job_of_configuration), _way(ways, cuts)),
         )  # fmt: skip
         number = np.full((slo.gpus.size, choose.edges.size - 1), NONE, dtype=np.int64)
         number[of_slot, bucket] = np.arange(slot.size)
@@ -140,7 +140,7 @@ class _Joint:
         """No lease uses more GPUs of a type than are in service in it."""
         choose, types = self.selector, self.named.types
         slo, other, (of_slot, bucket, _) = choose.slo, choose.best_effort, choose.slots
-        kinds, buckets = self.capacity.shape[0], choose.edges.size - 1
+        kinds, buckets = int(self.capacity.shape[0]), int(choose.edges.size) - 1
         now, width = self.capacity[:, 0], np.diff(choose.edges)
         gpus = builder.columns("gpus", kinds, upper=2.0 * now + 1.0, axes=(Axis("type", types),))
         builder.rows(
@@ -148,7 +148,7 @@ class _Joint:
             axes=(Axis("type", types),),
         )  # fmt: skip
         side = np.add.reduceat(self.capacity, choose.edges[:-1], axis=1) - now[:, None] * width
-        every: Ints = np.arange(kinds * buckets)
+        every = np.arange(kinds * buckets, dtype=np.int64)
         builder.rows(
             "in_lease", (kinds, buckets), upper=side,
             row=np.concatenate(
