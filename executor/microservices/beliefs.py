@@ -14,6 +14,9 @@ _LOOK_BACK = 4
 """Windows of rounds that are kept: errors of one window look back on another, and rounds without
 requests do not count."""
 
+_NOISE = 1e-12
+"""Distances up to this are rounding: a service of one class has none."""
+
 
 class Beliefs:
     """Forecasts of request rates and of the shares of the classes.
@@ -51,10 +54,11 @@ class Beliefs:
         options, classes, size = self._options, self._start.classes, len(self._start.services)
         if not options.robust or options.forecast == "true":
             return np.zeros(size)
-        return share_radius(
+        out = share_radius(
             self._seen(), classes.share, options.forecast, service=classes.service,
             window=options.window, smoothing=options.smoothing, services=size,
         )  # fmt: skip
+        return np.where(out > _NOISE, out, 0.0)
 
     def observe(self, counts: Ints, arrivals: Ints, length_s: float) -> None:
         """Take in what came: requests by class, shape (K,), and by service, shape (S,)."""

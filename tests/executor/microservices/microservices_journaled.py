@@ -41,6 +41,7 @@ def scenario(simulator="monte-carlo", rounds=14, **options):
             share=[0.9, 0.1, 0.998], service=[0, 0, 1],
         ),
         containers=[8, 6, 6], nodes=Nodes.of(["n"], [30.0], [80_000.0]),
+        duration_s=60.0 if simulator == "monte-carlo" else 12.0,
     )  # fmt: skip
     wave = np.sin(np.arange(rounds) / 2.0)
     heavy = rng.uniform(0.05, 0.2, rounds)
