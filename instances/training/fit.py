@@ -133,7 +133,7 @@ class Estimates:
 
 
 class _Seen(NamedTuple):
-    """What is known of the m metric-stopped jobs: rows of the round, points, newest, target."""
+    """What is known of the m metric-stopped jobs: rows, different points, newest, target."""
 
     rows: Ints
     points: Ints
@@ -246,7 +246,24 @@ def _seen(jobs: Jobs) -> _Seen:
     newest = np.full(rows.size, -1.0)
     some = ends > starts
     newest[some] = jobs.observed_iteration[ends[some] - 1]
-    return _Seen(rows, ends - starts, newest, target)
+    return _Seen(rows, _points(jobs)[rows], newest, target)
+
+
+def _points(jobs: Jobs) -> Ints:
+    """Count each job's different observed iterations, shape (n,).
+
+    An iteration that was reported twice does not tell more of the curve's shape.
+    """
+    count = np.diff(jobs.observed_offsets)
+    owner = np.repeat(np.arange(len(jobs)), count)
+    k = jobs.observed_iteration
+    step = (np.diff(k) > 0) | (np.diff(owner) > 0)
+    if step.all():
+        return count
+    order = np.lexsort((k, owner))
+    k, owner = k[order], owner[order]
+    again = np.flatnonzero((np.diff(k) == 0) & (np.diff(owner) == 0))
+    return count - np.bincount(owner[again], minlength=len(jobs))
 
 
 def _recalled(

@@ -339,7 +339,12 @@ class Jobs:
             offsets = np.zeros(n + 1, dtype=np.int64)
         for part in parts:
             values = self.__dict__[part]
-            starts, flat = ragged(offsets, [] if values is None else values, f"jobs.{part}", n)
+            try:
+                starts, flat = ragged(offsets, [] if values is None else values, f"jobs.{part}", n)
+            except InstanceError as error:
+                # several columns share one column of offsets, which has a name of its own
+                told = str(error).replace(f"jobs.{part}_offsets", f"jobs.{name}_offsets")
+                raise InstanceError(told) from None
             sized(flat, f"jobs.{part}")
             put(f"{name}_offsets", starts)
             put(part, flat)
@@ -360,17 +365,18 @@ class Jobs:
         )  # fmt: skip
         held = ~self.running | ((self.previous_type >= 0) & (self.held_gpus >= 1))
         require(self.running, held, "jobs.running", "needs previous_type and held_gpus too", ids)
-        for name, least, most in (
-            ("config_gpus", 1, np.inf),
-            ("spread_hosts", 1, np.inf),
-            ("config_type", 0, types - 1),
-            ("config_throughput_per_s", 0, np.inf),
-            ("spread_speed", np.nextafter(0.0, 1.0), np.inf),
-            ("deadline_value", 0, np.inf),
+        for name, of, least, most, rule in (
+            ("config_gpus", "config", 1, np.inf, "must be at least 1"),
+            ("spread_hosts", "spread", 1, np.inf, "must be at least 1"),
+            ("config_type", "config", 0, types - 1, f"there are {types} GPU types"),
+            ("config_throughput_per_s", "config", 0, np.inf, "must not be negative"),
+            ("spread_speed", "spread", np.nextafter(0.0, 1.0), np.inf, "must be positive"),
+            ("deadline_value", "deadline", 0, np.inf, "must not be negative"),
         ):
             values = cast(Floats, getattr(self, name))
+            owner = np.repeat(ids, np.diff(getattr(self, f"{of}_offsets")))
             good = (values >= least) & (values <= most)
-            require(values, good, f"jobs.{name}", "is out of range")
+            require(values, good, f"jobs.{name}", rule, owner)
         for name, step in (("deadline", "deadline_s"), ("spread", "spread_hosts")):
             values = cast(Floats, getattr(self, step))
             inner = np.ones(values.size, dtype=np.bool_)

@@ -236,6 +236,22 @@ def test_fallbacks(loss: Any, flag: Flag) -> None:
 
 
 @pytest.mark.quick
+@pytest.mark.parametrize(
+    ("k", "flag"),
+    [
+        ([3, 3, 3, 4, 4, 5], Flag.TOO_FEW_POINTS), ([6, 6, 6, 6, 6, 6], Flag.TOO_FEW_POINTS),
+        ([1, 2, 3, 4, 5, 5], Flag.FITTED), ([1, 3, 2, 4, 6, 5], Flag.FITTED),
+    ],
+)  # fmt: skip
+def test_an_iteration_seen_twice_is_one_point(k: list[int], flag: Flag) -> None:
+    loss = 1.0 / (0.5 * np.array(k) + 1.0) + 0.2
+    told, memory = estimate(job_columns(loss, k=k, slo=[True]))
+    assert told.flag.tolist() == [flag]
+    assert told.iterations.tolist() == [18.0 if flag is Flag.FITTED else 100.0]
+    assert memory["points"].tolist() == [0 if flag is not Flag.FITTED else len(set(k))]
+
+
+@pytest.mark.quick
 def test_the_cap_holds_and_is_flagged() -> None:
     told, _ = estimate(job_columns(U2, slo=[True, False], iteration_cap=[15.0, 15.0]))
     assert told.flag.tolist() == [Flag.CAPPED] * 2

@@ -67,6 +67,9 @@ def due(offsets: Any, at_s: Any, value: Any, **others: Any) -> dict[str, Any]:
         (due([0, 0, 2], [5, 6], [2, 2.5]), "jobs.deadline_value[1] = 2.5 (job 'b'): must not rise within a job: finishing later is worth no more"),
         (due([0, 1, 2], [5, np.nan], [1, 1]), "jobs.deadline_s[1] = NaN: not a number"),
         (due([0, 1, 2], [5, 6], [1, np.inf]), "jobs.deadline_value[1] = inf: must be finite"),
+        (due([0, 1, 2], [5, 6], [1, -1]), "jobs.deadline_value[1] = -1.0 (job 'b'): must not be negative"),
+        (due([0, 1, 3], [5, 6], [1, 1]), "jobs.deadline_offsets must rise from 0 to the number of values, 2; got [0, 1, 3]"),
+        (due([0, 2], [5, 6], [1, 1]), "jobs.deadline_offsets has shape (2,), expected (3,)"),
     ],
 )  # fmt: skip
 def test_jobs(changes: Any, told: str) -> None:
