@@ -11,7 +11,7 @@ Source: the READMEs of ``cluster-trace-microservices-v2021`` and ``-v2022`` in
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -40,7 +40,7 @@ GRACE_S = 60.0
 """How much later than its first call a request may still be recorded: the tables' own interval."""
 
 ROWS_MOST = 20_000_000
-"""Rows held at once, about 1.2 GB; a window that holds more is cut where requests seem to have
+"""Rows held at once, about 0.8 GB; a window that holds more is cut where requests seem to have
 ended, by the time of the rows that are read."""
 
 UNKNOWN = ("", "(?)", "nan", "unknown", "unavailable", "none", "null")
@@ -96,7 +96,7 @@ def read_call_graphs(
     faults = Faults() if faults is None else faults
     held = _Held(faults, 1000.0 * window_s, sample)
     for path in paths:
-        for block in blocks(path, CALL_GRAPH, WHAT, block_rows):
+        for block in blocks(path, CALL_GRAPH, WHAT, rows=block_rows):
             with naming(path):
                 held.add(block)
             yield from held.cut()
@@ -112,9 +112,11 @@ class _Codes:
     names: list[str] = field(default_factory=list[str])
     code: dict[str, int] = field(default_factory=dict[str, int])
 
-    def of(self, values: Any) -> Ints:
-        local, known = cast("tuple[Ints, Any]", cast(Any, pd).factorize(values))
-        return np.array([self.one(str(name)) for name in known], dtype=np.int64)[local]
+    def of(self, codes: Ints, known: Sequence[str], keep: Bools) -> Ints:
+        """Number strings that have numbers of their own, of the rows that are kept."""
+        codes = codes[keep]
+        used, local = np.unique(codes, return_inverse=True)
+        return np.array([self.one(known[int(code)]) for code in used], dtype=np.int64)[local]
 
     def one(self, name: str) -> int:
         code = self.code.setdefault(name, len(self.names))
@@ -127,6 +129,7 @@ class _Codes:
 
 
 _COLUMNS = ("trace", "rpc", "caller", "called", "message", "time_ms", "took_ms", "entry", "service")
+_KINDS = {"message": np.bool_, "time_ms": np.float64, "took_ms": np.float32}
 
 
 class _Held:
@@ -148,44 +151,47 @@ class _Held:
     def add(self, block: Block) -> None:
         """Take the rows of a block whose traces are read."""
         time_ms, took_ms = block.numbers("timestamp"), block.numbers("rt", empty=True)
-        ids = block.text("traceid")
-        keep = np.ones(len(block), dtype=np.bool_)
+        codes, ids = block.coded("traceid")
+        keep = np.ones(len(ids), dtype=np.bool_)  # by trace
         if self.sample < 1:
-            hashed = pd.util.hash_array(ids.to_numpy(dtype=object), categorize=True)
+            hashed = pd.util.hash_array(np.array(ids, dtype=object), categorize=False)
             keep = hashed < np.uint64(self.sample * 2.0**64)
-        late = ids.isin(self.over).to_numpy() if self.over else np.zeros(len(block), np.bool_)
-        self.faults.count("rows of requests long over, passed over", int((late & keep).sum()))
-        keep &= ~late
-        if not keep.any():
+        late = np.array([name in self.over for name in ids], dtype=np.bool_)
+        passed = int((late & keep)[codes].sum())
+        self.faults.count("rows of requests long over, passed over", passed)
+        kept: Bools = (keep & ~late)[codes]
+        if not kept.any():
             return
-        part = {name: block.text(name)[keep] for name in ("rpcid", "um", "dm", "rpctype")}
-        service = block.text("service") if "service" in block.table else None
-        entry = block.text("interface") if "interface" in block.table else None
+        kind, kinds = block.coded("rpctype")
+        message = np.array([name.lower() == _MESSAGE for name in kinds], dtype=np.bool_)
         columns: dict[str, Any] = {
-            "trace": self.trace.of(ids[keep]),
-            "rpc": self.rpc.of(part["rpcid"]),
-            "caller": self._who(part["um"]),
-            "called": self._who(part["dm"]),
-            "message": (part["rpctype"].str.lower() == _MESSAGE).to_numpy(),
-            "time_ms": time_ms[keep],
-            "took_ms": took_ms[keep],
-            "entry": self._what(entry, keep),
-            "service": self._what(service, keep),
+            "trace": self.trace.of(codes, ids, kept),
+            "rpc": self.rpc.of(*block.coded("rpcid"), kept),
+            "caller": self._who(block, "um", kept),
+            "called": self._who(block, "dm", kept),
+            "message": message[kind[kept]],
+            "time_ms": time_ms[kept],
+            "took_ms": took_ms[kept],
+            "entry": self._what(block, "interface", kept),
+            "service": self._what(block, "service", kept),
         }
-        for name, column in columns.items():
-            self.rows[name].append(column)
-        self.count += int(keep.sum())
-        self.block_ms = float(time_ms[keep].min())
-        self.latest_ms = max(self.latest_ms, float(time_ms[keep].max()))
+        for name, column in columns.items():  # small numbers: an hour is held
+            self.rows[name].append(column.astype(_KINDS.get(name, np.int32)))
+        self.count += int(kept.sum())
+        self.block_ms = float(time_ms[kept].min())
+        self.latest_ms = max(self.latest_ms, float(time_ms[kept].max()))
         if self.end_ms == np.inf:
             self.end_ms = (self.block_ms // self.window_ms + 1) * self.window_ms
 
-    def _who(self, values: Any) -> Ints:
-        known = values.where(~values.str.lower().isin(UNKNOWN), NAMELESS)
-        return self.who.of(known)
+    def _who(self, block: Block, name: str, kept: Bools) -> Ints:
+        codes, known = block.coded(name)
+        named = [NAMELESS if one.lower() in UNKNOWN else one for one in known]
+        return self.who.of(codes, named, kept)
 
-    def _what(self, values: Any, keep: Bools) -> Ints:
-        return np.zeros(int(keep.sum()), np.int64) if values is None else self.what.of(values[keep])
+    def _what(self, block: Block, name: str, kept: Bools) -> Ints:
+        if name not in block:
+            return np.zeros(int(kept.sum()), dtype=np.int64)
+        return self.what.of(*block.coded(name), kept)
 
     def ended(self, *, everything: bool = False) -> Iterator[Spans]:
         """Give the windows of which no row can come any more."""
@@ -216,11 +222,13 @@ class _Held:
         self.over = set(names[began < before_ms].tolist())
         rest = {name: column[~ready] for name, column in rows.items()}
         self.trace = _Codes()
-        rest["trace"] = self.trace.of(names[rest["trace"]])
+        everything = np.ones(rest["trace"].size, dtype=np.bool_)
+        rest["trace"] = self.trace.of(rest["trace"], names.tolist(), everything)
         self.rows = {name: [column] for name, column in rest.items()}
         self.count = int(rest["trace"].size)
         used, trace = np.unique(rows["trace"][ready], return_inverse=True)
-        done = {name: column[ready] for name, column in rows.items()}
+        done = {name: column[ready] for name, column in rows.items() if name != "trace"}
+        del rows
         done["trace"] = trace.astype(np.int64)
         spans = _spans(done, names[used], self)
         if len(spans):
@@ -235,14 +243,16 @@ def _spans(rows: dict[str, Any], traces: Names, held: _Held) -> Spans:
     keys, first, group = np.unique(key, return_index=True, return_inverse=True)
     sides = _Sides(rows, group.astype(np.int64), keys.size, held.faults)
     trace, rpc = rows["trace"][first], rows["rpc"][first]
+    used, span = np.unique(rpc, return_inverse=True)
     parent = _parents(keys, trace, rpc, rpc_above, held)
     who, owner = np.unique(sides.called, return_inverse=True)
     return Spans(
         trace_id=traces,
         service=_services(rows, sides, parent, trace, first, held, traces.size),
         microservice_id=held.who.array()[who],
+        span_id=held.rpc.array()[used],
         trace=trace,
-        span=held.rpc.array()[rpc],
+        span=span.astype(np.int64),
         parent=parent,
         microservice=owner.astype(np.int64),
         start_ms=sides.start_ms,

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from apportion.instances.columns import Ints
 from apportion.instances.errors import InstanceError
 from apportion.instances.files import PathLike, naming
 from apportion.instances.microservices.csv_blocks import BLOCK_ROWS, blocks, header
@@ -52,7 +54,7 @@ def read_containers(paths: Iterable[PathLike], *, block_rows: int = BLOCK_ROWS) 
     """
     parts: list[Any] = []
     for path in paths:
-        for block in blocks(path, RESOURCE, "a table of Alibaba's containers", block_rows):
+        for block in blocks(path, RESOURCE, "a table of Alibaba's containers", rows=block_rows):
             with naming(path):
                 table = _keyed(block)
                 table["cpu"], table["memory"] = block.numbers("cpu"), block.numbers("memory")
@@ -134,24 +136,27 @@ def read_loads(
     )
 
 
+def _lower(coded: tuple[Ints, list[str]]) -> NDArray[Any]:
+    codes, known = coded
+    return np.array([name.lower() for name in known], dtype=object)[codes]
+
+
 def _keyed(block: Any) -> Any:
-    return pd.DataFrame(
-        {"timestamp": block.numbers("timestamp"), "msname": block.text("msname").to_numpy()}
-    )
+    return pd.DataFrame({"timestamp": block.numbers("timestamp"), "msname": block.text("msname")})
 
 
 def _rate_parts(path: PathLike, wide: bool, rows: int) -> Iterable[Any]:
-    for block in blocks(path, RATES_WIDE if wide else RATES_LONG, "a table of rates", rows):
+    for block in blocks(path, RATES_WIDE if wide else RATES_LONG, "a table of rates", rows=rows):
         with naming(path):
             table = _keyed(block)
             if wide:
-                here = [name for name in SERVED if name in block.table]
+                here = [name for name in SERVED if name in block]
                 table["calls"] = sum(
                     np.nan_to_num(block.numbers(name, empty=True)) for name in here
                 )
                 table["containers"] = 1.0
             else:
-                metric = block.text("metric").str.lower().to_numpy()
+                metric = _lower(block.coded("metric"))
                 value = np.nan_to_num(block.numbers("value", empty=True))
                 table["calls"] = np.where(np.isin(metric, SERVED), value, 0.0)
                 for at, name in enumerate(SERVED):

@@ -12,13 +12,14 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from apportion.instances.columns import Floats
+from apportion.instances.columns import Floats, Ints
 from apportion.instances.errors import InstanceError, nearest
 from apportion.instances.files import PathLike, naming, shown
 
-BLOCK_ROWS = 500_000
-"""Rows read at once: some 300 MB of text in the widest of the tables."""
+BLOCK_ROWS = 200_000
+"""Rows read at once: some 200 MB of text in the widest of the tables."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,17 @@ class Block:
     def __len__(self) -> int:
         return len(self.table)
 
-    def text(self, name: str) -> Any:
-        """Give a column of strings, empty where nothing stands."""
-        return self.table[name]
+    def __contains__(self, name: str) -> bool:
+        return name in self.table.columns
+
+    def coded(self, name: str) -> tuple[Ints, list[str]]:
+        """Give a column of strings as numbers and what they stand for; empty: nothing there."""
+        codes, known = cast("tuple[Ints, Any]", cast(Any, pd).factorize(self.table[name]))
+        return codes, [str(one) for one in known]
+
+    def text(self, name: str) -> NDArray[Any]:
+        """Give a column of strings as objects."""
+        return cast("NDArray[Any]", self.table[name].to_numpy(dtype=object))
 
     def numbers(self, name: str, *, empty: bool = False) -> Floats:
         """Read a column of finite numbers.
@@ -109,9 +118,19 @@ def columns_of(
 
 
 def blocks(
-    path: PathLike, wanted: Mapping[str, tuple[str, ...]], what: str, rows: int = BLOCK_ROWS
+    path: PathLike,
+    wanted: Mapping[str, tuple[str, ...]],
+    what: str,
+    rows: int = BLOCK_ROWS,
 ) -> Iterator[Block]:
     """Read a table block by block; see ``columns_of``.
+
+    Parameters
+    ----------
+    path, wanted, what
+        The file, and as in ``columns_of``.
+    rows
+        Rows of a block.
 
     Raises
     ------
@@ -128,8 +147,7 @@ def blocks(
                 if part is None:
                     break
                 part.columns = [str(name).strip() for name in part.columns]
-                part = part[list(back)].rename(columns=back).fillna("")
-                yield Block(line, part)
+                yield Block(line, part[list(back)].rename(columns=back).fillna(""))
                 line += len(part)
         if line == 2:  # the header only
             raise InstanceError("the table holds no rows, only a header")

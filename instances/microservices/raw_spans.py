@@ -182,12 +182,14 @@ class _Linker:
         parent = place[[self.parent[row] for row in keep]] if keep else np.zeros(0, np.int64)
         traces, trace = _codes([one.trace for one in rows])
         owners, microservice = _codes([one.microservice for one in rows])
+        spans, span = _codes([one.span for one in rows])
         return Spans(
             trace_id=traces,
             service=_services(rows, parent, trace, traces.size),
             microservice_id=owners,
+            span_id=spans,
             trace=trace,
-            span=np.array([one.span for one in rows], dtype=np.str_),
+            span=span,
             parent=parent,
             microservice=microservice,
             start_ms=np.array([one.start_ms for one in rows], dtype=np.float64),

@@ -56,10 +56,12 @@ class Spans:
         What was asked for by each trace, shape (T,): the services of the application.
     microservice_id
         Names of the microservices, unique, shape (M,).
+    span_id
+        Names that spans have; for messages.
     trace
         Row of the trace each span belongs to, shape (N,).
     span
-        Names of the spans, unique within a trace; for messages.
+        Row of its name, unique within a trace.
     parent
         Row of the span that caused it, in the same trace; ``NO_PARENT``: the request.
     microservice
@@ -87,8 +89,9 @@ class Spans:
     trace_id: Names
     service: Names
     microservice_id: Names
+    span_id: Names
     trace: Ints
-    span: Names
+    span: Ints
     parent: Ints
     microservice: Ints
     start_ms: Floats
@@ -106,9 +109,9 @@ class Spans:
         put("service", names(self.service, "spans.service", count=len(self.trace_id), unique=False))
         put("microservice_id", names(self.microservice_id, "spans.microservice_id"))
         shape = (np.size(self.trace),)
-        for name in ("trace", "parent", "microservice", "kind"):
+        for name in ("trace", "span", "parent", "microservice", "kind"):
             put(name, ints(getattr(self, name), f"spans.{name}", shape))
-        put("span", names(self.span, "spans.span", count=shape[0], unique=False))
+        put("span_id", names(self.span_id, "spans.span_id"))
         for name in ("waited", "failed"):
             put(name, bools(getattr(self, name), f"spans.{name}", shape))
         for name in ("start_ms", "duration_ms"):
@@ -120,7 +123,9 @@ class Spans:
         self._check()
 
     def _check(self) -> None:
-        tables = {"trace": self.trace_id, "microservice": self.microservice_id}
+        tables = {
+            "trace": self.trace_id, "microservice": self.microservice_id, "span": self.span_id,
+        }  # fmt: skip
         for name, table in tables.items():
             column = getattr(self, name)
             good = (column >= 0) & (column < table.size)
@@ -137,7 +142,7 @@ class Spans:
         if lost.size:
             row = int(lost[0])
             raise InstanceError(
-                f"trace {str(self.trace_id[self.trace[row]])!r}, span {str(self.span[row])!r}:"
+                f"trace {str(self.trace_id[self.trace[row]])!r}, span {str(self.span_id[self.span[row]])!r}:"
                 " its parents form a cycle"
             )
 
@@ -158,7 +163,7 @@ class Spans:
 
     def __eq__(self, other: object) -> bool:
         own = (
-            "trace_id", "service", "microservice_id", "trace", "span", "parent", "microservice",
+            "trace_id", "service", "microservice_id", "span_id", "trace", "span", "parent", "microservice",
             "start_ms", "duration_ms", "kind", "waited", "failed",
         )  # fmt: skip
         return (

@@ -399,7 +399,8 @@ def test_depth_is_no_limit() -> None:
     count = 5000
     spans = Spans(
         trace_id=np.array(["t"]), service=np.array(["s"]), microservice_id=np.array(["m"]),
-        trace=np.zeros(count, np.int64), span=np.arange(count).astype(str),
+        span_id=np.arange(count).astype(str), trace=np.zeros(count, np.int64),
+        span=np.arange(count),
         parent=np.arange(-1, count - 1), microservice=np.zeros(count, np.int64),
         start_ms=np.zeros(count), duration_ms=np.linspace(count, 1, count),
         kind=np.ones(count, np.int64), waited=np.ones(count, np.bool_),
@@ -439,7 +440,7 @@ def test_levels_by_walking_up(seed: int) -> None:
 def test_spans_check_themselves(change: dict[str, Any], message: str) -> None:
     columns: dict[str, Any] = {
         "trace_id": ["t", "u"], "service": ["s", "s"], "microservice_id": ["m"], "trace": [0, 0],
-        "span": ["a", "b"], "parent": [-1, 0], "microservice": [0, 0], "start_ms": [0.0, 0.0],
+        "span_id": ["a", "b"], "span": [0, 1], "parent": [-1, 0], "microservice": [0, 0], "start_ms": [0.0, 0.0],
         "duration_ms": [1.0, 1.0], "kind": [0, 0], "waited": [True, True],
         "failed": [False, False],
     }  # fmt: skip
