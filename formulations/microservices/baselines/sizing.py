@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
 
 import numpy as np
 
@@ -130,4 +129,4 @@ class Sizing:
                 else:
                     low = middle + 1
             out[row] = high
-        return cast(Ints, out)
+        return out
