@@ -177,10 +177,12 @@ def called_by_active(round_: MicroserviceRound) -> Bools:
 
 def is_whole(cost: Floats) -> float:
     """Give the largest number of which all costs are whole multiples, 0 where none is found."""
-    scaled = cost / cost.min() if cost.size else cost
+    if not cost.size:
+        return 1.0
+    scaled = cost / cost.min()
     for factor in (1, 2, 3, 4, 5, 6, 8, 10, 12, 20, 25, 50, 100):
         whole = np.round(scaled * factor)
         if np.allclose(whole, scaled * factor, rtol=1e-12, atol=1e-9):
-            unit = math.gcd(*whole.astype(np.int64).tolist()) if cost.size else 1
+            unit = math.gcd(*whole.astype(np.int64).tolist())
             return float(cost.min()) / factor * unit
     return 0.0
