@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from apportion.families.lookup import training_round
 from apportion.formulations.training.chronus.offers import Offer
 from apportion.instances import InstanceError, Policy
 from apportion.instances.errors import nearest
 from apportion.instances.training import TrainingRound
-from apportion.instances.training.round_json import read_round
 from apportion.promises import without_broken_promises
 from apportion.registry import make_policy
 from apportion.results import Column, Table
@@ -187,7 +187,7 @@ def admit(
     (1200.0,)
     """
     budget = budget_of(time_limit_s)
-    asked = round_ if isinstance(round_, TrainingRound) else read_round(round_)
+    asked = training_round(round_, "admit")
     asked, given_up = without_broken_promises(asked)
     ids: list[str] = asked.jobs.id.tolist()
     if job not in ids:

@@ -130,7 +130,8 @@ def made_for(
     InstanceError
         As ``make_policy``, and on a policy of another family, with those that fit.
     """
-    chosen = make_policy(family.default_policy if policy is None else policy, parameters)
+    asked = family.default_policy if policy is None else policy
+    chosen: Any = policy_class(asked) if isinstance(asked, str) else asked
     of = family_name(chosen)
     if of != family.name:
         fit = [name for name, cls in policy_classes().items() if family_name(cls) == family.name]
@@ -138,7 +139,7 @@ def made_for(
             f"policy {chosen.name!r} is for {of}, the question is one of {family.name};"
             f" policies that fit: {', '.join(fit)}"
         )
-    return chosen
+    return make_policy(asked, parameters)
 
 
 def parameters_of(policy: Policy | type[Any]) -> dict[str, Any]:

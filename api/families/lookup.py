@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from apportion.families.family import Family
+from apportion.families.microservices import MICROSERVICES
 from apportion.families.training import TRAINING
 from apportion.instances import InstanceError
 from apportion.instances.errors import nearest
@@ -14,7 +15,7 @@ from apportion.instances.files import PathLike, naming, read_json, shown, write_
 from apportion.instances.scenario_file import open_scenario
 from apportion.instances.training import TrainingRound
 
-FAMILIES: Mapping[str, Family] = {one.name: one for one in (TRAINING,)}
+FAMILIES: Mapping[str, Family] = {one.name: one for one in (TRAINING, MICROSERVICES)}
 """All families by name."""
 
 
