@@ -6,15 +6,15 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from apportion.conformance import Check, asserting, require
 from apportion.deciding import WORK_LIMIT, BoundPolicy
 from apportion.executor.training import check, run
+from apportion.families.microservices import MICROSERVICES
 from apportion.instances import Decision, Policy
 from apportion.instances.columns import Ints
 from apportion.instances.memory_json import dump_memory, load_memory
@@ -30,9 +30,9 @@ from apportion.instances.training import (
 from apportion.instances.training.curves import INVERSE
 from apportion.instances.training.planned import planned_outcome
 from apportion.instances.training.true_curves import TrueCurves
+from apportion.registry import family_name
 from apportion.solver import Budget, Solver
-
-Check = tuple[str, Callable[[], None]]
+from apportion.testing_microservices import policy_checks as microservice_checks
 
 TRAITS = ("permutation", "useless_type", "monotone_capacity", "unit_homogeneous")
 """Properties a policy may declare; only declared ones are checked."""
@@ -64,13 +64,15 @@ def check_policy(policy: Policy, *, seed: int = 0) -> None:
 
 
 def policy_checks(policy: Policy, *, seed: int = 0) -> list[Check]:
-    """List the checks that apply to a policy: the common ones, and those of its traits.
+    """List the checks that apply to a policy: those of its family, and those of its traits.
 
     Raises
     ------
     AssertionError
         If the policy declares a trait that does not exist.
     """
+    if family_name(policy) == MICROSERVICES.name:
+        return microservice_checks(policy, seed=seed)
     unknown = sorted(policy.traits - set(TRAITS))
     if unknown:
         raise AssertionError(
@@ -84,22 +86,7 @@ def policy_checks(policy: Policy, *, seed: int = 0) -> list[Check]:
         battery.hidden_curves,
     )  # fmt: skip
     by_trait = [getattr(battery, trait) for trait in TRAITS if trait in policy.traits]
-    return [(judge.__name__, _asserting(judge)) for judge in (*common, *by_trait)]
-
-
-def _asserting(judge: Callable[[], None]) -> Callable[[], None]:
-    """Let a policy that crashes, or that an executor refuses, fail the check it stands in."""
-
-    @functools.wraps(judge)
-    def judged() -> None:
-        try:
-            judge()
-        except AssertionError:
-            raise
-        except Exception as error:
-            raise AssertionError(f"{type(error).__name__}: {error}") from error
-
-    return judged
+    return [(judge.__name__, asserting(judge)) for judge in (*common, *by_trait)]
 
 
 def random_round(
@@ -149,12 +136,6 @@ def _permuted(round_: TrainingRound, order: Ints) -> TrainingRound:
     return replace(round_, jobs=Jobs.of(id=jobs.id[order], **columns))
 
 
-def _require(holds: bool, otherwise: str) -> None:
-    """Raise where something does not hold: an ``assert`` that ``python -O`` keeps."""
-    if not holds:
-        raise AssertionError(otherwise)
-
-
 @dataclass(frozen=True)
 class _Battery:
     policy: Policy
@@ -171,7 +152,7 @@ class _Battery:
 
     def passes(self, round_: TrainingRound, decision: Decision) -> None:
         broken = check(round_, decision.allocation)
-        _require(not broken, f"{round_}: {broken[0].message if broken else ''}")
+        require(not broken, f"{round_}: {broken[0].message if broken else ''}")
 
     def feasible(self) -> None:
         for round_ in self.rounds():
@@ -189,7 +170,7 @@ class _Battery:
             jobs=Jobs.of(id=[], gang=[], work=[], throughput_per_s=np.zeros((0, 1))),
         )
         decision = self.decide(round_)
-        _require(decision.allocation.job.size == 0, "a round without jobs must place nobody")
+        require(decision.allocation.job.size == 0, "a round without jobs must place nobody")
 
     def single_job(self) -> None:
         jobs = Jobs.of(id=["one"], gang=[2], work=[600.0], throughput_per_s=[[1.0]])
@@ -202,7 +183,7 @@ class _Battery:
         )
         round_ = TrainingRound(cluster=Cluster.uniform({"only": 0}), jobs=jobs)
         decision = self.decide(round_)
-        _require(decision.allocation.job.size == 0, "nobody can run without GPUs")
+        require(decision.allocation.job.size == 0, "nobody can run without GPUs")
 
     def more_than_fits(self) -> None:
         jobs = Jobs.of(
@@ -211,13 +192,13 @@ class _Battery:
         round_ = TrainingRound(cluster=Cluster.uniform({"only": 4}), jobs=jobs)
         decision = self.decide(round_)
         self.passes(round_, decision)
-        _require(any("huge" in note for note in decision.notes), "the hopeless gang is not named")
+        require(any("huge" in note for note in decision.notes), "the hopeless gang is not named")
 
     def same_twice(self) -> None:
         for round_ in self.rounds(3):
             one, two = self.decide(round_), self.decide(round_)
-            _require(one.allocation == two.allocation, f"{round_}: two calls differ")
-            _require(one.objective == two.objective, f"{round_}: two objectives differ")
+            require(one.allocation == two.allocation, f"{round_}: two calls differ")
+            require(one.objective == two.objective, f"{round_}: two objectives differ")
 
     def no_time(self) -> None:
         for round_ in self.rounds(3):
@@ -233,7 +214,7 @@ class _Battery:
             later = replace(round_, now_s=round_.now_s + round_.duration_s)
             one = self.decide(later, memory)
             two = self.decide(later, load_memory(dump_memory(memory)))
-            _require(one.allocation == two.allocation, "memory does not survive being written")
+            require(one.allocation == two.allocation, "memory does not survive being written")
 
     def kept_promises(self) -> None:
         """Guaranteed leases, jobs that cannot be preempted and begun reservations stay."""
@@ -256,8 +237,8 @@ class _Battery:
         seen = [self.seen(factor) for factor in (1.0, 3.0)]
         shows_s = min(end_s for _, end_s in seen)
         known = [[entry for entry in entries if entry[0] < shows_s] for entries, _ in seen]
-        _require(len(known[0]) > 1, "too few decisions fell before the truth showed")
-        _require(known[0] == known[1], "a decision depends on hidden truth")
+        require(len(known[0]) > 1, "too few decisions fell before the truth showed")
+        require(known[0] == known[1], "a decision depends on hidden truth")
 
     def seen(self, factor: float) -> tuple[list[tuple[float, list[int], list[int]]], float]:
         """Decisions of a run whose jobs are truly longer than reported, and its first end."""
@@ -291,10 +272,10 @@ class _Battery:
         pairs = list(zip(*worlds, strict=False))
         same = [one[1] == other[1] for one, other in pairs]
         unseen = same.index(False) if False in same else len(same)
-        _require(unseen > 1, "too few decisions fell before a metric showed")
-        _require(unseen < len(pairs), "the metrics never showed what was changed")
+        require(unseen > 1, "too few decisions fell before a metric showed")
+        require(unseen < len(pairs), "the metrics never showed what was changed")
         known = [[entry[0] for entry in world[:unseen]] for world in worlds]
-        _require(known[0] == known[1], "a decision depends on hidden curves")
+        require(known[0] == known[1], "a decision depends on hidden curves")
 
     def curves_seen(self, turned: bool) -> list[tuple[Any, tuple[bytes, ...]]]:
         """Decisions of a run whose jobs stop on a metric, each with what was known of the jobs."""
@@ -326,7 +307,7 @@ class _Battery:
     ) -> None:
         if one.objective is not None and two.objective is not None:
             size = max(1.0, abs(one.objective))
-            _require(
+            require(
                 abs(one.objective - two.objective) <= _EXACT * size,
                 f"objective {one.objective} became {two.objective}",
             )
@@ -340,7 +321,7 @@ class _Battery:
             }
             for asked, found in ((first, one), (second, two))
         ]
-        _require(places[0] == places[1], f"placed {places[0]}, then {places[1]}")
+        require(places[0] == places[1], f"placed {places[0]}, then {places[1]}")
 
     def permutation(self) -> None:
         rng = np.random.default_rng(self.seed)
@@ -366,7 +347,7 @@ class _Battery:
             if base is None or more is None:
                 raise AssertionError("needs an objective")
             least = base - _EXACT * max(1.0, abs(base))
-            _require(more >= least, f"{base} fell to {more}")
+            require(more >= least, f"{base} fell to {more}")
 
     def unit_homogeneous(self) -> None:
         for round_ in self.rounds():
