@@ -64,6 +64,7 @@ def fit_traces(
     *,
     containers: Mapping[str, float] | None = None,
     sampling: float = 1.0,
+    sample: float = 1.0,
     window_s: float = 60.0,
     peak_per_s: float | None = None,
     percentile: float = 0.95,
@@ -82,6 +83,8 @@ def fit_traces(
         Containers of each microservice by name, before those of deployments and tables.
     sampling
         Share of the requests that were traced. It scales the loads that are counted.
+    sample
+        Share of the traces in Alibaba's tables that are read, to spare time.
     window_s
         Loads are counted in windows of this length, and tails taken in them.
     peak_per_s
@@ -114,11 +117,13 @@ def fit_traces(
     faults = Faults(strict)
     known = _Surroundings.of(files, containers, peak_per_s)
     seen = _Seen(percentile)
-    for traced in read_traces(files, faults=faults, network=network):
+    for part, traced in _parts(files, sample, faults, network):
         if each is not None:
             each(traced)
-        seen.add(traced, known.loads_of(traced, 1000.0 * window_s, sampling))
-    return _model(seen, known, faults, sampling, options or FitOptions())
+        seen.add(
+            traced, known.loads_of(traced, 1000.0 * window_s, sampling * part), sampling * part
+        )
+    return _model(seen, known, faults, options or FitOptions())
 
 
 @dataclass
@@ -184,16 +189,38 @@ def _first(path: PathLike) -> str:
 
 
 def read_traces(
-    files: Files | Iterable[PathLike], *, faults: Faults | None = None, network: bool = True
+    files: Files | Iterable[PathLike],
+    *,
+    sample: float = 1.0,
+    faults: Faults | None = None,
+    network: bool = True,
 ) -> Iterator[TracedCalls]:
-    """Read call trees, all of Jaeger's and OpenTelemetry's at once, Alibaba's hour by hour."""
+    """Read call trees, all of Jaeger's and OpenTelemetry's at once, Alibaba's hour by hour.
+
+    Parameters
+    ----------
+    files
+        Files, sorted by what they hold or not.
+    sample
+        Share of the traces in Alibaba's tables that are read.
+    faults, network
+        As in ``traced_calls``.
+    """
     files = files if isinstance(files, Files) else files_by_kind(files)
     faults = Faults() if faults is None else faults
+    for _, traced in _parts(files, sample, faults, network):
+        yield traced
+
+
+def _parts(
+    files: Files, sample: float, faults: Faults, network: bool
+) -> Iterator[tuple[float, TracedCalls]]:
+    """Read call trees and the share of them that was read."""
     if files.spans:
-        yield traced_calls(read_spans(files.spans, faults=faults), faults, network=network)
+        yield 1.0, traced_calls(read_spans(files.spans, faults=faults), faults, network=network)
     if files.call_graphs:
-        for spans in read_call_graphs(files.call_graphs, faults=faults):
-            yield traced_calls(spans, faults, network=network)
+        for spans in read_call_graphs(files.call_graphs, sample=sample, faults=faults):
+            yield sample, traced_calls(spans, faults, network=network)
 
 
 @dataclass
@@ -267,9 +294,10 @@ class _Seen:
         self.requests: dict[str, int] = {}
         self.failed: dict[str, int] = {}
         self.unknown: set[str] = set()
+        self.made: dict[str, float] = {}  # requests, those not traced included
         self.watched_ms = 0.0
 
-    def add(self, traced: TracedCalls, loads: Loads) -> None:
+    def add(self, traced: TracedCalls, loads: Loads, sampling: float) -> None:
         own, called = traced.own_ms, traced.trees.microservice
         row = loads.row_of(traced.start_of_call_ms, called, traced.microservice_id)
         good = (row >= 0) & (own > 0)
@@ -279,7 +307,7 @@ class _Seen:
             mine = self.samples.setdefault(name, _Samples())
             self._tails(mine, loads, row[rows], own[rows])
             mine.add(loads.load_per_s[row[rows]], own[rows])
-        self._count(traced)
+        self._count(traced, sampling)
 
     def _tails(self, mine: _Samples, loads: Loads, row: Ints, own: Floats) -> None:
         for window, rows in _groups(row):
@@ -287,11 +315,12 @@ class _Seen:
                 tail = float(np.quantile(own[rows], self.percentile))
                 mine.tails.append((float(loads.load_per_s[window]), tail))
 
-    def _count(self, traced: TracedCalls) -> None:
+    def _count(self, traced: TracedCalls, sampling: float) -> None:
         names, code = np.unique(traced.service, return_inverse=True)
         for at, rows in _groups(code.astype(np.int64)):
             name = str(names[at])
             self.requests[name] = self.requests.get(name, 0) + int(rows.size)
+            self.made[name] = self.made.get(name, 0.0) + rows.size / sampling
             failed = int(np.count_nonzero(traced.failed[rows]))
             self.failed[name] = self.failed.get(name, 0) + failed
             latency = traced.latency_ms[rows]
@@ -311,9 +340,7 @@ def _groups(code: Ints) -> Iterator[tuple[int, Ints]]:
             yield one, order[bounds[at] : bounds[at + 1]]
 
 
-def _model(
-    seen: _Seen, known: _Surroundings, faults: Faults, sampling: float, options: FitOptions
-) -> FittedModel:
+def _model(seen: _Seen, known: _Surroundings, faults: Faults, options: FitOptions) -> FittedModel:
     fits: dict[str, LawFit] = {}
     refused = dict.fromkeys(sorted(seen.unknown), "its load is not known")
     for name, mine in sorted(seen.samples.items()):
@@ -341,7 +368,7 @@ def _model(
         fits=tuple(fits.values()),
         linear=linear,
         linear_measured=measured,
-        services=_service_table(seen, sampling),
+        services=_service_table(seen),
         containers=containers,
         refused=refused,
         warnings=tuple(warnings),
@@ -395,15 +422,16 @@ def _linear(names: Names, laws: Microservices, seen: _Seen) -> tuple[LinearLaten
     return linear_latency(rows), measured
 
 
-def _service_table(seen: _Seen, sampling: float) -> ServiceTable:
+def _service_table(seen: _Seen) -> ServiceTable:
     names = sorted(seen.requests)
     latency = [np.concatenate(seen.latency[name].time) for name in names]
     requests = np.array([seen.requests[name] for name in names], dtype=np.int64)
+    made = np.array([seen.made[name] for name in names], dtype=np.float64)
     seconds = seen.watched_ms / 1000.0
     return ServiceTable(
         id=np.array(names, dtype=np.str_),
         requests=requests,
-        rate_per_s=requests / sampling / seconds if seconds > 0 else np.zeros(requests.size),
+        rate_per_s=made / seconds if seconds > 0 else np.zeros(requests.size),
         failed=np.array([seen.failed[name] for name in names], dtype=np.int64),
         latency_p50_ms=np.array([np.quantile(one, 0.5) for one in latency]),
         latency_p95_ms=np.array([np.quantile(one, 0.95) for one in latency]),
