@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from apportion.instances.columns import Bools, Floats, Ints
 from apportion.instances.errors import InstanceError
 from apportion.instances.microservices import Allocation, MicroserviceRound
 from apportion.instances.microservices.laws import least_admissible
+from apportion.instances.policy import Column
 
 SLACK = 1e-9
 """Relative slack of counts and capacities: quotients that should be whole are off by a few ulps."""
@@ -163,6 +164,7 @@ def decided(
     stage: str = "rule",
     notes: tuple[str, ...] = (),
     carry: Any = None,
+    per_job: Mapping[str, Column] | None = None,
 ) -> Decision:
     """Make a rule's decision: fit the counts, and ask the laws which SLAs the plan keeps.
 
@@ -176,8 +178,8 @@ def decided(
         Reading of ``time.perf_counter`` at which the rule began.
     rank
         Order of the classes at the microservices.
-    stage, notes, carry
-        Passed on.
+    stage, notes, carry, per_job
+        Passed on; ``per_job`` holds columns of the microservices.
     """
     plan = fitted(round_, wanted)
     cost = float(round_.microservices.cost @ plan.containers)
@@ -187,6 +189,7 @@ def decided(
         Allocation(plan.containers, kept, rank),
         objective=cost,
         carry=carry,
+        per_job={} if per_job is None else per_job,
         notes=(*notes, *plan.notes, *missed),
         stages=(Stage(stage, took_s, objective=cost, answered=True),),
     )

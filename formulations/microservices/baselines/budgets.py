@@ -49,6 +49,14 @@ class Reference:
         return cls(forest, repeats * kinds.shift_ms[called], repeats / rate[called])
 
 
+def _decided(round_: MicroserviceRound, forest: Forest, share_ms: Floats, start: float) -> Decision:
+    """Decide by shares, and show the smallest of each microservice for a single call."""
+    smallest = np.full(len(round_.microservices), np.inf)
+    np.minimum.at(smallest, forest.microservice, share_ms / forest.repeats)
+    counts = counts_for_shares(round_, forest, share_ms)
+    return decided(round_, counts, start=start, per_job={"target_ms": smallest})
+
+
 def counts_for_shares(round_: MicroserviceRound, forest: Forest, share_ms: Floats) -> Floats:
     """Fewest containers with which every call keeps its share at the tail, shape (M,).
 
@@ -110,7 +118,7 @@ class GrandSlam:
         mean = seen.shift_ms + seen.spread_ms
         target = round_.services.target_ms[seen.forest.root_service]
         share = seen.forest.split(np.zeros_like(mean), mean, target)
-        return decided(round_, counts_for_shares(round_, seen.forest, share), start=start)
+        return _decided(round_, seen.forest, share, start)
 
     def remember(
         self, memory: Any, round_: MicroserviceRound, decision: Decision, outcome: Any
@@ -156,7 +164,7 @@ class Rhythm:
         forest = seen.forest
         target = round_.services.target_ms[forest.root_service]
         share = forest.split(seen.shift_ms, contribution(seen), target)
-        return decided(round_, counts_for_shares(round_, forest, share), start=start)
+        return _decided(round_, forest, share, start)
 
     def remember(
         self, memory: Any, round_: MicroserviceRound, decision: Decision, outcome: Any

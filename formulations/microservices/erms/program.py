@@ -70,12 +70,12 @@ class ErmsProgram:
 
     @cached_property
     def targets_ms(self) -> Floats:
-        """Smallest target of a call of each microservice for each service, NaN: none, (M, S)."""
+        """Smallest target of a call of each microservice for each service, infinite: none, (M, S)."""
         out = np.full(self.work.calls_per_s.shape, np.inf)
         forest = self.work.forest
         place = (forest.microservice, forest.service)
         np.minimum.at(out, place, self.plan.targets.per_call_ms)
-        return np.where(np.isinf(out), np.nan, out)
+        return out
 
     @cached_property
     def model(self) -> Model | None:
@@ -137,9 +137,12 @@ class ErmsProgram:
         self, counts: Ints | Floats, position: Ints | None, stage: str, start: float
     ) -> Decision:
         rank = None if position is None else rank_of_classes(self.work, position)
+        # the exact form has no targets, only latencies
+        target = {"target_ms": self.targets_ms.min(axis=1, initial=np.inf)}
         return decided(
-            self.round_, counts, start=start, rank=rank, stage=stage, notes=self._hopeless_notes
-        )
+            self.round_, counts, start=start, rank=rank, stage=stage, notes=self._hopeless_notes,
+            per_job=target if stage == "kkt" else None,
+        )  # fmt: skip
 
     def _said(self, decision: Decision, found: Found) -> Decision:
         """Add what the solver proved."""

@@ -86,6 +86,8 @@ def test_a_chain_gets_targets_by_roots(form: str) -> None:
     if form == "exact":
         assert decision.status == "OPTIMAL"
         assert decision.bound == pytest.approx(30.0)
+    else:
+        assert decision.per_job["target_ms"] == pytest.approx([10.0, 20.0])
 
 
 @pytest.mark.parametrize("form", ["kkt", "exact"])

@@ -169,7 +169,9 @@ def test_grandslam_splits_by_mean_latency() -> None:
         CallClasses.of(["k"], CallTrees.serial([[1.0], [1.0]])),
     )  # fmt: skip
     # shares 10 and 20: rates ln 20 / 10 = .29957 and .14979, loads 70.04 and 35.02 of 90
-    assert decide(GrandSlam(), round_).allocation.containers.tolist() == [2, 3]
+    decision = decide(GrandSlam(), round_)
+    assert decision.allocation.containers.tolist() == [2, 3]
+    assert decision.per_job["target_ms"] == pytest.approx([10.0, 20.0])
 
 
 def test_rhythm_gives_more_to_what_varies_more() -> None:
@@ -417,11 +419,13 @@ def test_no_time(policy: Any) -> None:
         assert decision.time_limited
 
 
-@EVERY
+@pytest.mark.parametrize(
+    "policy",
+    [policy for policy in POLICIES if "permutation" in policy.traits],
+    ids=lambda p: f"{p.name}-{getattr(p, 'scheme', '')}{getattr(p, 'form', '')}",
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_order_of_rows_changes_no_cost(policy: Any, seed: int) -> None:
-    if "permutation" not in policy.traits:
-        pytest.skip("not declared")
     rng = np.random.default_rng(70 + seed)
     round_ = draw(rng)
     m, s = rng.permutation(len(round_.microservices)), rng.permutation(len(round_.services))
