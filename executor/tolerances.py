@@ -21,6 +21,10 @@ UNIFORMISATION_TERMS = 24
 """Terms of the series of a Poisson process with at most one event expected: what is left out is
 less than 1 / 25!, far below rounding."""
 
+NEGLIGIBLE = 1e-24
+"""Weight of a term after which the series may end sooner: even doubled by 20 squarings, what is
+left out is far below rounding."""
+
 ROUNDING_OF_CHAINS = 1e-15
 """Some units in the last place. Every squaring of a transition matrix doubles the relative error,
 so that it is charged once for each state, term and event expected."""

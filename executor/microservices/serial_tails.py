@@ -17,6 +17,7 @@ from typing import cast
 import numpy as np
 
 from apportion.executor.tolerances import (
+    NEGLIGIBLE,
     ROUNDING_OF_CHAINS,
     STIFFEST,
     UNIFORMISATION_TERMS,
@@ -90,12 +91,21 @@ def transition(rates: Floats, time: float) -> Floats:
     step = np.diag(np.append(1.0 - rates / fastest, 1.0)) + np.diag(rates / fastest, 1)
     one = np.eye(rates.size + 1)
     out = one
-    for term in range(UNIFORMISATION_TERMS, 0, -1):
+    for term in range(_terms(events), 0, -1):
         out = one + (events / term) * (step @ out)
     out *= math.exp(-events)
     for _ in range(halvings):
         out = out @ out
     return out
+
+
+def _terms(events: float) -> int:
+    """Terms of the series after which what is left out is nothing even when squared often."""
+    left, terms = 1.0, 0
+    while terms < UNIFORMISATION_TERMS and left > NEGLIGIBLE:
+        terms += 1
+        left *= events / terms
+    return terms
 
 
 def _event_by_event(rates: Floats, time: float) -> tuple[float, float]:
@@ -145,23 +155,23 @@ def serial_cdf(rates: Floats, shift: float, step: float, count: int) -> tuple[Fl
     first = max(0, math.ceil(shift / step))
     if first > count:
         return low, high
-    rest = max(0.0, first * step - shift)
-    tame = cast(Floats, np.minimum(rates, STIFFEST / (step * count)))
+    rest, left = max(0.0, first * step - shift), count + 1 - first
     slow = rates[rates * step * count <= STIFFEST]
-    low[first:] = _arrived(tame, rest, step, count + 1 - first)[0]
-    if slow.size == rates.size:
-        high[first:] = _arrived(rates, rest, step, count + 1 - first)[1]
-    elif slow.size:
-        high[first:] = _arrived(slow, rest, step, count + 1 - first)[1]
-    else:
-        high[first:] = 1.0
+    tame = cast(Floats, np.minimum(rates, STIFFEST / (step * count)))
+    low[first:], high[first:] = _arrived(tame, rest, step, left)
+    if slow.size < rates.size:
+        high[first:] = _arrived(slow, rest, step, left)[1] if slow.size else 1.0
     return low, high
 
 
 def _arrived(rates: Floats, first: float, step: float, count: int) -> tuple[Floats, Floats]:
     """Bound the distribution at ``first``, ``first + step``, ..., by doubling the points known."""
+    if rates.size == 1:
+        arrived = -np.expm1(-rates[0] * (first + step * np.arange(count)))
+        slack = rounding(rates, first + step * count)
+        return np.maximum(arrived - slack, 0.0), np.minimum(arrived + slack, 1.0)
     power = transition(rates, step)
-    states = transition(rates, first)[:1]
+    states = transition(rates, first)[:1] if first > 0 else np.eye(1, rates.size + 1)
     while states.shape[0] < count:
         states = np.concatenate((states, states @ power))[:count]
         power = power @ power
