@@ -167,7 +167,9 @@ class CallTrees:
         for number in np.unique(self.stage[rows]):
             members: list[Any] = []
             for row in rows[self.stage[rows] == number]:
-                call: dict[str, Any] = {"microservice": str(microservices[self.microservice[row]])}
+                call: dict[str, Any] = {
+                    "microservice": str(microservices[int(self.microservice[row])])
+                }
                 if self.calls[row] != 1:
                     call["calls"] = float(self.calls[row])
                 if below := self._stages(k, int(row) - low, microservices):

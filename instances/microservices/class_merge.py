@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -176,14 +176,16 @@ def _joined(
     classes = CallClasses.of(names, stacked_trees(lists), share=share, service=owner)
     freeze(lost)
     freeze(class_of)
-    return MergedClasses(classes, cast(Floats, lost), class_of)
+    return MergedClasses(classes, lost, class_of)
 
 
 def take_trees(trees: CallTrees, rows: Sequence[int]) -> CallTrees:
     """Take some of the classes, in the order asked for."""
-    spans = [np.arange(trees.offsets[k], trees.offsets[k + 1]) for k in rows]
-    flat = np.concatenate(spans) if spans else np.zeros(0, dtype=np.int64)
-    offsets = np.concatenate(([0], np.cumsum([span.size for span in spans], dtype=np.int64)))
+    at = np.array(rows, dtype=np.int64)
+    low, high = trees.offsets[at], trees.offsets[at + 1]
+    offsets = np.concatenate(([0], np.cumsum(high - low)))
+    inside = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], high - low)
+    flat = inside + np.repeat(low, high - low)
     return CallTrees(
         offsets, trees.microservice[flat], trees.parent[flat], trees.stage[flat], trees.calls[flat]
     )
@@ -193,8 +195,9 @@ def stacked_trees(parts: Sequence[CallTrees]) -> CallTrees:
     """Put the classes of several trees behind one another."""
     sizes = [size for part in parts for size in np.diff(part.offsets).tolist()]
     offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-    columns = {
-        name: np.concatenate([getattr(part, name) for part in parts]) if parts else []
+    none = CallTrees.serial(np.zeros((1, 0)))
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in (none, *parts)])
         for name in ("microservice", "parent", "stage", "calls")
     }
-    return CallTrees(offsets, **columns)  # pyright: ignore[reportArgumentType]  # checked inside
+    return CallTrees(offsets, **columns)

@@ -274,7 +274,7 @@ def _probability(value: Any, where: str) -> float:
 
 def _listed(value: Any, where: str) -> list[Any]:
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
-        raise InstanceError(f"{where}: expected a list, got {shown(value)}")
+        raise InstanceError(f"{where}: expected a list, got {shown(cast(object, value))}")
     return list(cast("Sequence[Any]", value))
 
 

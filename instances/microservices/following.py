@@ -76,7 +76,7 @@ def _counted(round_: MicroserviceRound, outcome: Outcome) -> tuple[Floats, Float
         if getattr(outcome, name).shape != (count,):
             raise InstanceError(f"outcome.{name} has shape {getattr(outcome, name).shape}")
     seen = np.bincount(classes.service, outcome.class_requests, minlength=len(services))
-    total = cast(Floats, seen + outcome.unmodelled_requests)
+    total = seen + outcome.unmodelled_requests
     some = total > 0
     per_service = np.where(some, total, 1.0)
     lost = np.where(some, outcome.unmodelled_requests / per_service, services.unmodelled_share)

@@ -76,7 +76,7 @@ def rates(microservices: Microservices, load_per_s: Floats) -> Floats:
 
 def admissible(round_: MicroserviceRound, containers: Ints) -> Bools:
     """Tell which microservices carry their whole load at an admissible rate, shape (M,)."""
-    return cast(Bools, rates(round_.microservices, loads(round_, containers))[:, 0] > 0)
+    return rates(round_.microservices, loads(round_, containers))[:, 0] > 0
 
 
 def least_admissible(round_: MicroserviceRound) -> Ints:
@@ -89,10 +89,10 @@ def least_admissible(round_: MicroserviceRound) -> Ints:
     counts = np.maximum(np.ceil(need * (1.0 - RATE_TOLERANCE)), (need > 0).astype(float))
     counts = counts.astype(np.int64)
     short = (counts > 0) & ~admissible(round_, counts)  # a rate of exactly zero is no rate
-    return cast(Ints, counts + short)
+    return counts + short
 
 
 def shifts_ms(round_: MicroserviceRound) -> Floats:
     """Compute the shift of each call of the trees, repeats included, shape (C,)."""
     trees = round_.classes.trees
-    return cast(Floats, round_.microservices.shift_ms[trees.microservice] * trees.per_request)
+    return round_.microservices.shift_ms[trees.microservice] * trees.per_request

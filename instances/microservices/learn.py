@@ -153,7 +153,7 @@ def learn_classes(
     merged = counter.merged(most_classes=most_classes, least_share=least_share, rest=rest)
     class_of = merged.class_of[number]
     freeze(class_of)
-    return MergedClasses(merged.classes, merged.unmodelled_share, cast(Ints, class_of)), counter
+    return MergedClasses(merged.classes, merged.unmodelled_share, class_of), counter
 
 
 def requests_by_round(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -161,7 +161,7 @@ class Microservices:
         """Load on a container at which the rate falls to its least, shape (M,)."""
         out = (self.least_rate_per_ms - self.rate_at_rest_per_ms) / self.rate_slope_per_ms
         freeze(out)
-        return cast(Floats, out)
+        return out
 
     def __eq__(self, other: object) -> bool:
         own = ("id", *_FLOATS, *_INTS)

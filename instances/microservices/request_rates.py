@@ -59,7 +59,7 @@ def request_rates(
         # log-normal of mean 1, so that the rates asked for are met on average
         noise = stream(seed, "rates").normal(-0.5 * spread**2, spread, rates.shape)
         rates = rates * np.exp(noise)
-    return cast(Floats, rates)
+    return rates
 
 
 def _rounds(section: Section) -> int:

@@ -107,7 +107,7 @@ class MicroserviceRound:
             value: Any = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float | np.number):
                 raise InstanceError(f"round.{name} = {value!r}: must be a number")
-            put(name, float(value))
+            put(name, float(cast(float, value)))
         if not self.cpu_cores >= 0 or not self.memory_mib >= 0:
             raise InstanceError("round.cpu_cores and round.memory_mib must not be negative")
         if not math.isfinite(self.now_s):
@@ -149,7 +149,7 @@ class MicroserviceRound:
         total = np.bincount(classes.service, weights=classes.share, minlength=s)
         total = total + services.unmodelled_share
         require(
-            cast(Floats, total), np.abs(total - 1.0) <= SHARE_TOLERANCE, "classes.share of service",
+            total, np.abs(total - 1.0) <= SHARE_TOLERANCE, "classes.share of service",
             "shares of a service, with its unmodelled_share, must sum to 1", services.id, "service",
         )  # fmt: skip
 
@@ -170,7 +170,7 @@ class MicroserviceRound:
         """Classes that occur: of positive share, in a service that is called, shape (K,)."""
         out = self.class_rate_per_s > 0
         freeze(out)
-        return cast(Bools, out)
+        return out
 
     @cached_property
     def calls_per_s(self) -> Floats:
@@ -201,4 +201,6 @@ class MicroserviceRound:
 def _same(one: Any, two: Any) -> bool:
     if one is None or two is None:
         return one is two
-    return bool(np.array_equal(one, two)) if isinstance(one, np.ndarray) else one == two
+    return (
+        bool(np.array_equal(cast(Floats, one), two)) if isinstance(one, np.ndarray) else one == two
+    )

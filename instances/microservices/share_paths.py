@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -109,7 +109,7 @@ def _listed(section: Section, classes: CallClasses, rounds: int) -> Floats:
     found = equal_lengths(lists, names, "shares.class")
     if found < rounds:
         raise InstanceError(f"shares.class: {found} rounds, the rates have {rounds}")
-    return cast(Floats, np.array(lists, dtype=np.float64).T[:rounds])
+    return np.array(lists, dtype=np.float64).T[:rounds]
 
 
 def dirichlet_walk(
@@ -156,9 +156,12 @@ def dirichlet_walk(
         now = start
         for t in range(rounds):
             if t and total > 0:
-                mean = (1.0 - pull) * now + pull * start
-                drawn = random.standard_gamma(concentration * np.maximum(mean, LEAST_SHARE))
-                # all gammas may underflow where the concentration is tiny
-                now = drawn / drawn.sum() if drawn.sum() > 0 else mean
+                now = _drawn(random, (1.0 - pull) * now + pull * start, concentration)
             out[t, own] = total * now
     return out
+
+
+def _drawn(random: np.random.Generator, mean: Floats, concentration: float) -> Floats:
+    gammas: Floats = random.standard_gamma(concentration * np.maximum(mean, LEAST_SHARE))
+    total = float(gammas.sum())
+    return gammas / total if total > 0 else mean  # all may underflow at a tiny concentration

@@ -107,14 +107,19 @@ def split(draw: st.DrawFn, owner: list[int], services: int) -> tuple[list[float]
 @st.composite
 def rounds(draw: st.DrawFn) -> MicroserviceRound:
     m, s = draw(st.integers(0, 4)), draw(st.integers(1, 3))
-    k, j = draw(st.integers(0, 4)), draw(st.integers(0, 3))
+    k, j = draw(st.integers(0, 4)), draw(st.integers(1, 3))
     owner = column(draw, st.integers(0, s - 1), k)
     share, lost = split(draw, owner, s)
     budget = column(draw, st.floats(1e-3, 0.9), s)
     before = np.array(column(draw, AMOUNT, m))
+    own = draw(microservices(m))
+    # bounds that no plan can keep are refused
+    cpu, memory = (float(of @ own.least_containers) for of in (own.cpu_cores, own.memory_mib))
+    sizes, used = (np.array([column(draw, AMOUNT, j) for _ in range(2)]) for _ in range(2))
+    sizes[:, 0] += used[:, 0] + [cpu, memory]
     optional: dict[str, Any] = {
         "containers": column(draw, st.integers(0, 99), m),
-        "nodes": Nodes.of(unique(draw, j), *(column(draw, AMOUNT, j) for _ in range(4))),
+        "nodes": Nodes.of(unique(draw, j), *sizes, *used),
         "linear": LinearLatency(
             before, column(draw, AMOUNT, m), before + 1.0,
             column(draw, st.floats(-1e3, 1e3), m), column(draw, LATENCY, m),
@@ -125,8 +130,8 @@ def rounds(draw: st.DrawFn) -> MicroserviceRound:
             *(column(draw, LATENCY, s) for _ in range(2)),
             column(draw, st.booleans(), s),
         ),
-        "cpu_cores": draw(POSITIVE),
-        "memory_mib": draw(POSITIVE),
+        "cpu_cores": cpu + draw(POSITIVE),
+        "memory_mib": memory + draw(POSITIVE),
         "now_s": draw(st.floats(-1e6, 1e6)),
         "duration_s": draw(POSITIVE),
         "index": draw(st.integers(0, 9)),
@@ -134,7 +139,7 @@ def rounds(draw: st.DrawFn) -> MicroserviceRound:
     }  # fmt: skip
     kept = draw(st.sets(st.sampled_from(sorted(optional))))
     return MicroserviceRound(
-        draw(microservices(m)),
+        own,
         Services.of(
             unique(draw, s), column(draw, AMOUNT, s), column(draw, POSITIVE, s), budget, lost
         ),
