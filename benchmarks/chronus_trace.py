@@ -57,8 +57,10 @@ class Watched:
             rows = np.flatnonzero(due >= 0)
             codes = round_.jobs.code[rows]
             self.promised.update(zip(codes.tolist(), due[rows].tolist(), strict=True))
-        self.unproved += sum("not proved" in note for note in decision.notes)
-        for note in decision.notes:
+        self.unproved += int(np.sum(decision.per_job.get("rejected_unproved", False)))
+        told = [str(text) for text in np.asarray(decision.per_job.get("why", ())).tolist() if text]
+        lost = [note for note in decision.notes if " is rejected: " not in note]
+        for note in (*told, *lost):
             kind = " ".join(note.split()[2:7])
             self.notes[kind] = self.notes.get(kind, 0) + 1
         return decision

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -40,6 +40,13 @@ from apportion.solver import Budget, Solver
 
 CounterOffers = Literal["auto", "exact", "quick", "none"]
 
+ALWAYS_ANSWERED = 500
+"""Newcomers that are answered whatever the clock says, by quick tests at its end: it takes some
+hundredths of a second, and a round without time is not one without promises."""
+
+MOST_NOTES = 20
+"""Rejections of one decision that are told by notes; all have their reason in a column."""
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -75,6 +82,8 @@ class Settled:
         Whether the clock left them open.
     unproved
         Rows of the newcomers that were rejected without a proof.
+    why
+        Why newcomers were rejected, by row.
     """
 
     standing: Standing
@@ -84,6 +93,7 @@ class Settled:
     asked: int = 0
     limited: bool = False
     unproved: tuple[int, ...] = ()
+    why: dict[int, str] = field(default_factory=dict[int, str])
 
     @property
     def told(self) -> str:
@@ -256,10 +266,23 @@ class Desk:
                 standing.demote(row)
                 name = str(jobs.id[row])
                 notes.append(f"job {name!r} lost its promise: what it needs is not free any more")
-        unproved = [row for row in newcomers.tolist() if self._answer(row, standing, pools, notes)]
+        unproved, why, late = list[int](), dict[int, str](), 0
+        for at, row in enumerate(newcomers.tolist()):
+            if at >= ALWAYS_ANSWERED and budget.expired():
+                late = newcomers.size - at
+                notes.append(f"{late} newcomers are not answered yet, since time ran out: they are"
+                             " asked about again at the next slot")  # fmt: skip
+                break
+            if self._answer(row, standing, pools, why):
+                unproved.append(row)
+        notes += [why[row] for row in list(why)[:MOST_NOTES]]
+        if len(why) > MOST_NOTES:
+            notes.append(
+                f"{len(why) - MOST_NOTES} more jobs are rejected; column 'why' has reasons"
+            )
         out = Settled(
             standing, pools, tuple(notes), asking.undecided, asking.asked,
-            bool(asking.undecided) and budget.expired(), tuple(unproved),
+            bool(asking.undecided or late) and budget.expired(), tuple(unproved), why,
         )  # fmt: skip
         for kind, pool in pools.items():
             self._write(kind, pool, pool.admission.leases, pool.rows, standing, before)
@@ -319,7 +342,7 @@ class Desk:
         return out
 
     def _answer(
-        self, row: int, standing: Standing, pools: dict[int, Pool], notes: list[str]
+        self, row: int, standing: Standing, pools: dict[int, Pool], why: dict[int, str]
     ) -> bool:
         """Accept a newcomer at the most valuable deadline that fits, or reject it.
 
@@ -338,7 +361,7 @@ class Desk:
                     return False
         standing.state[row] = UNACCEPTED
         text = self._rejection(row, standing, pools, kinds)
-        notes.append(f"{text} (not proved: time or questions ran out)" if open_ else text)
+        why[row] = f"{text} (not proved: time or questions ran out)" if open_ else text
         return open_
 
     def _rejection(
@@ -391,15 +414,28 @@ class Desk:
 
     def kinds_of(self, row: int) -> list[int]:
         """Types that can run a job, the fastest first."""
-        able = np.flatnonzero(self.round_.eligible[row])
-        return able[np.argsort(self.bare_s[row, able], kind="stable")].tolist()
+        order, count = self._kinds
+        return order[row][: count[row]]
+
+    @cached_property
+    def _kinds(self) -> tuple[list[list[int]], list[int]]:
+        """Types of each job, the fastest first, and how many of them can run it."""
+        eligible = self.round_.eligible
+        speed = np.where(eligible, self.bare_s, np.inf)
+        return np.argsort(speed, axis=1, kind="stable").tolist(), eligible.sum(axis=1).tolist()
 
     def dues_of(self, row: int) -> list[int]:
         """Give the different first late leases of a job's deadlines, counted from the first one."""
+        due, cut = self._dues
+        own = due[cut[row] : cut[row + 1]]
+        return own if len(own) == 1 else sorted(set(own))
+
+    @cached_property
+    def _dues(self) -> tuple[list[int], list[int]]:
+        """First late lease of every deadline, and where those of each job begin."""
         jobs = self.round_.jobs
-        own = jobs.deadline_s[jobs.deadline_offsets[row] : jobs.deadline_offsets[row + 1]]
-        due = np.minimum(self.clock.due(own) - self.clock.first, self.rules.horizon)
-        return np.unique(due).tolist()
+        due = np.minimum(self.clock.due(jobs.deadline_s) - self.clock.first, self.rules.horizon)
+        return due.tolist(), jobs.deadline_offsets.tolist()
 
     def _write(
         self, kind: int, pool: Pool, leases: Bools, rows: Ints, standing: Standing,

@@ -188,6 +188,7 @@ def _extra_gpus(desk: Desk, row: int, settled: Settled, held: Pinned) -> tuple[i
 def _rejected(desk: Desk, row: int, settled: Settled, held: Pinned) -> Offer:
     jobs, name = desk.round_.jobs, f"job {str(desk.round_.jobs.id[row])!r} "
     notes = [note for note in settled.notes if note.startswith(name)]
+    notes += [settled.why[row]] if row in settled.why else []
     if not desk.slo[row]:
         notes = [f"{name}has no deadline that counts: it is best effort"]
     offered = float(settled.standing.counter_offer_s[row])

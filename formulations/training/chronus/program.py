@@ -268,12 +268,17 @@ class ChronusProgram:
             [STATE_NAMES[code] for code in (NEW, LOWEST, ACCEPTED, UNACCEPTED, BEST_EFFORT)]
         )
         due_s = np.where(standing.due == NOTHING, NOTHING, standing.due * self.clock.lease_s)
+        state = names[standing.state - NEW]
+        waiting = self.desk.profile.waiting & (standing.state == NEW)
         return {
-            "state": names[standing.state - NEW],
+            "state": np.where(waiting, "PROFILING", state) if waiting.any() else state,
             "reserved_leases": count,
             "promised_s": due_s.astype(np.float64),
             "counter_offer_s": standing.counter_offer_s.copy(),
             "estimate": self.desk.profile.told,
             "estimate_s": self.desk.whole_s,
             "rejected_unproved": unproved,
+            "why": np.array(
+                [settled.why.get(row, "") for row in range(unproved.size)], dtype=np.str_
+            ),
         }

@@ -20,9 +20,9 @@ STATE_NAMES = {
     ACCEPTED: "ACCEPTED_SLO",
     UNACCEPTED: "UNACCEPTED_SLO",
     BEST_EFFORT: "BEST_EFFORT",
-    NEW: "PROFILING",
+    NEW: "NEW",
 }
-"""How states are told; whoever is remembered as new is being profiled."""
+"""How states are told; whoever is remembered as new is being profiled, or time ran out."""
 
 NOTHING = -1
 """Type, due or counter-offer of a job that has none."""
