@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from apportion.formulations.microservices.derm.chernoff import by_chernoff
 from apportion.formulations.microservices.derm.greedy import climb, trim
 from apportion.formulations.microservices.derm.orders import cheapest_order
+from apportion.formulations.microservices.derm.outer_approximation import (
+    by_levels,
+    first_level_model,
+)
 from apportion.formulations.microservices.derm.placement import placed
 from apportion.formulations.microservices.derm.requirements import (
     Requirements,
@@ -23,6 +28,7 @@ from apportion.formulations.microservices.plain import fitted, judged
 from apportion.instances import Budget, Decision, Stage
 from apportion.instances.columns import Ints
 from apportion.instances.microservices import Allocation, MicroserviceRound
+from apportion.solver import Model
 
 if TYPE_CHECKING:
     from apportion.formulations.microservices.derm.policy import Derm
@@ -57,9 +63,14 @@ class DermProgram:
         return cls(round_, policy, planned, need, notes)
 
     @property
-    def model(self) -> None:
-        """The search needs no model."""
-        return None
+    def model(self) -> Model | None:
+        """The first model of the forms that have one; the search needs none.
+
+        That of ``levels`` is a relaxation: solving adds tangents until a plan keeps every row.
+        """
+        if self.policy.form != "levels" or self.policy.priority == "queue":
+            return None
+        return first_level_model(self.need, _NoLimit())
 
     # ------------------------------------------------------------------ decisions
 
@@ -112,10 +123,7 @@ class DermProgram:
     def _robust(self, need: Requirements, solver: Any, budget: Budget) -> Found:
         """Search, and add the worst shares that the plan misses, until it misses none."""
         for _ in range(MOST_ROWS):
-            found = cheapest(
-                need, budget, gap=float(getattr(solver, "gap", 0.0)),
-                most_nodes=self.policy.most_nodes,
-            )  # fmt: skip
+            found = self._form(need, solver, budget)
             if not self.policy.robust or found.containers is None:
                 return found
             more = missed_rows(need, found.containers)
@@ -123,6 +131,18 @@ class DermProgram:
                 return found
             need = more
         return Found(None, None)
+
+    def _form(self, need: Requirements, solver: Any, budget: Budget) -> Found:
+        match self.policy.form:
+            case "levels":
+                return by_levels(need, solver, budget)[0]
+            case "no-good":
+                return by_levels(need, solver, budget, tangents=False)[0]
+            case "chernoff":
+                return by_chernoff(need, solver, budget)[0]
+            case _:
+                gap = float(getattr(solver, "gap", 0.0))
+                return cheapest(need, budget, gap=gap, most_nodes=self.policy.most_nodes)
 
     def _status(self, found: Found, given_up: tuple[int, ...]) -> str:
         if given_up or found.impossible:
