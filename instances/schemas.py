@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from apportion.instances.files import PathLike, write_bytes
-from apportion.instances.microservices.round_schema import (
-    round_schema_from_tables as microservices_round_schema,
-)
-from apportion.instances.microservices.scenario_keys import (
-    scenario_schema_from_tables as microservices_scenario_schema,
-)
+from apportion.instances.microservices import round_schema as of_rounds
+from apportion.instances.microservices import scenario_keys as of_scenarios
 from apportion.instances.training.round_schema import jobs_file_schema, round_schema_from_tables
 from apportion.instances.training.scenario_keys import scenario_schema_from_tables
 
-NAMES = ("round-1", "jobs-1", "scenario-1", "microservices-round-1", "microservices-scenario-1")
+NAMES = (
+    "round-1", "jobs-1", "scenario-1", "graph-1", "microservices-round-1",
+    "microservices-scenario-1",
+)  # fmt: skip
 """The schemas there are: format and version."""
 
 
@@ -71,6 +70,7 @@ _MAKERS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "round-1": round_schema_from_tables,
     "jobs-1": jobs_file_schema,
     "scenario-1": scenario_schema_from_tables,
-    "microservices-round-1": microservices_round_schema,
-    "microservices-scenario-1": microservices_scenario_schema,
+    "graph-1": of_rounds.graph_schema_from_tables,
+    "microservices-round-1": of_rounds.round_schema_from_tables,
+    "microservices-scenario-1": of_scenarios.scenario_schema_from_tables,
 }

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from apportion.instances.microservices import round_json
+from apportion.instances.microservices import graph_json, round_json
+from apportion.instances.microservices.class_merge import LEAST_SHARE, MOST_CLASSES, RESTS
 from apportion.instances.microservices.round_columns import (
     LINEAR,
     MICROSERVICES,
@@ -24,6 +25,7 @@ Schema = dict[str, Any]
 
 _NAME: Schema = {"type": "string", "minLength": 1}
 _POSITIVE: Schema = {"type": "number", "exclusiveMinimum": 0}
+_PROBABILITY: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _TYPES: Mapping[str, str] = {"int": "integer", "float": "number", "bool": "boolean"}
 
 
@@ -141,3 +143,57 @@ def _stages() -> Schema:
         ("microservice",),
     )
     return _list(_list(call))
+
+
+def graph_schema_from_tables() -> Schema:
+    """Make the schema of a file of call graphs with branches."""
+    name = schema_name("graph", graph_json.VERSION)
+    trees: Schema = {"type": "object", "additionalProperties": {"$ref": "#/$defs/stages"}}
+    rows = {**_list(_joint_row()), "description": "their probabilities sum to 1"}
+    properties: dict[str, Schema] = {
+        "schema": {"const": name},
+        "family": {"const": "microservices"},
+        "microservices": table_schema(MICROSERVICES),
+        "services": table_schema(SERVICES),
+        "trees": {**trees, "description": "the stages of each service"},
+        "joint": {
+            "type": "object",
+            "additionalProperties": rows,
+            "description": "branches of a service that depend on one another",
+        },
+        "most_classes": {
+            "type": "integer",
+            "minimum": 1,
+            "description": f"classes of a service at most, default {MOST_CLASSES}",
+        },
+        "least_share": {
+            **_PROBABILITY,
+            "description": f"rarer graphs count as violated, default {LEAST_SHARE:g}",
+        },
+        "rest": {"enum": list(RESTS), "description": "what becomes of graphs beyond the most"},
+    }
+    head: Schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": name,
+        "title": "Call graphs of a microservice application, with branches",
+    }
+    required = ("schema", "family", "microservices", "services", "trees")
+    return {**head, **_object(properties, required), "$defs": {"stages": _branching()}}
+
+
+def _joint_row() -> Schema:
+    return _object({"present": _list(_NAME), "p": _PROBABILITY}, ("present", "p"))
+
+
+def _branching() -> Schema:
+    """Describe a tree whose calls may be left out or exclude one another."""
+    keys: dict[str, Schema] = {
+        "microservice": _NAME,
+        "calls": {**_POSITIVE, "description": "calls for each call of the parent; default 1"},
+        "stages": {"$ref": "#/$defs/stages"},
+        "p": {**_PROBABILITY, "description": "chance that it is made, default 1"},
+    }
+    branch: Schema = {**_NAME, "description": "name of a branch that the joint table decides"}
+    one = _object({**keys, "branch": branch}, ("microservice",))
+    choice = _object({"one_of": _list(_object(keys, ("microservice", "p")))}, ("one_of",))
+    return _list(_list({"anyOf": [one, choice]}))

@@ -43,7 +43,7 @@ GRAPHS: Mapping[str, Mapping[str, Value]] = {
         "seed": Value("whole", "root of what is drawn, default: that of the scenario", 0),
         **GENERATOR_KEYS,
     },
-    "file": {"path": Value("text", "a round of microservices (JSON)", required=True)},
+    "file": {"path": Value("text", "a round or a call graph (JSON)", required=True)},
 }
 """The further keys of a graph of each kind."""
 

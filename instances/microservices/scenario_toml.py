@@ -11,14 +11,15 @@ import numpy as np
 
 from apportion.instances.columns import Floats
 from apportion.instances.errors import InstanceError, nearest
-from apportion.instances.files import PathLike, naming, shown
+from apportion.instances.files import PathLike, naming, read_json, shown
 from apportion.instances.microservices.builtin import builtin_round
 from apportion.instances.microservices.generate import GENERATOR_KEYS, GraphGenerator
+from apportion.instances.microservices.graph_json import graph_from_dict
 from apportion.instances.microservices.microservices import Microservices
 from apportion.instances.microservices.nodes import Nodes
 from apportion.instances.microservices.request_rates import by_name, request_rates
 from apportion.instances.microservices.round import MicroserviceRound
-from apportion.instances.microservices.round_json import read_round
+from apportion.instances.microservices.round_json import round_from_dict
 from apportion.instances.microservices.scenario import ExecutorOptions, Scenario
 from apportion.instances.microservices.scenario_keys import DEFAULT_KIND, SECTIONS, scenario_table
 from apportion.instances.microservices.share_paths import named_shares, share_paths
@@ -165,7 +166,13 @@ def _graph(content: Content, folder: Path | None) -> MicroserviceRound:
 def _read(section: Content, folder: Path | None) -> MicroserviceRound:
     if folder is None:
         raise InstanceError("graph.path: a scenario that comes with the package has no folder")
-    return read_round(folder / section["path"])
+    path = folder / section["path"]
+    data = read_json(path)
+    with naming(path):
+        name = cast(Content, data).get("schema") if isinstance(data, dict) else None
+        if isinstance(name, str) and name.startswith("apportion/graph/"):
+            return graph_from_dict(data)
+        return round_from_dict(data)
 
 
 def _changed(microservices: Microservices, rows: list[Content]) -> Microservices:
