@@ -232,3 +232,35 @@ def test_the_cheapest_type_is_told() -> None:
         asked_ = TrainingRound(cluster=Cluster.uniform({"t0": 2, "t1": gpus}), jobs=jobs)
         told = ap.admit(asked_, "b", EXACT)
         assert (told.accepted, told.extra_gpus, told.extra_type) == (False, *wanted)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_others_lose_is_the_sum_of_their_losses(seed: int) -> None:
+    """Decided with and without the job: value by value, gains left out."""
+    rng = np.random.default_rng([44, seed])
+    n = int(rng.integers(3, 7))
+    needs = [(int(rng.integers(1, 4)), int(rng.integers(1, 4)), 1) for _ in range(n)]
+    first = rng.integers(1, 4, n)
+    jobs = Jobs.of(
+        id=[f"j{row}" for row in range(n)], gang=[gang for gang, *_ in needs],
+        work=[need * LEASE_S for _, need, _ in needs], throughput_per_s=np.ones((n, 1)),
+        slo=[True] * n, deadline_offsets=2 * np.arange(n + 1),
+        deadline_s=np.stack((first, first + 2), axis=1).ravel() * LEASE_S,
+        deadline_value=[10.0, 4.0] * n,
+    )  # fmt: skip
+    round_ = TrainingRound(cluster=Cluster.uniform({"GPU": 4}, gpus_per_node=4), jobs=jobs)
+
+    def worth(rows: list[int]) -> dict[str, float]:
+        found = decide(EXACT, replace(round_, jobs=jobs.take(np.array(rows))))
+        out = dict[str, float]()
+        for row, due in zip(rows, np.asarray(found.per_job["promised_s"]).tolist(), strict=True):
+            own = jobs.deadline_s[2 * row : 2 * row + 2].tolist()
+            out[str(jobs.id[row])] = 0.0 if due < 0 else (10.0, 4.0)[own.index(due)]
+        return out
+
+    told = ap.admit(round_, "j0", EXACT)
+    if not told.accepted:
+        return
+    one, other = worth(list(range(n))), worth(list(range(1, n)))
+    losses = [max(0.0, value - one[name]) for name, value in other.items()]
+    assert told.displaced_value == pytest.approx(sum(losses))

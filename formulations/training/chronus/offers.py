@@ -43,7 +43,8 @@ class Offer:
     displaced
         Rows of the newcomers that would be promised something without it and are not with it.
     displaced_value
-        What all others lose by it: promises that are gone or that became later ones.
+        What others lose by it: promises that are gone or that became later ones. What anybody
+        gains, since somebody else is displaced, is not set against it.
     counter_offer_s
         Earliest deadline that would be promised instead; None where it is accepted, or where the
         horizon has no such deadline.
@@ -143,7 +144,9 @@ def _accepted(desk: Desk, row: int, standing: Standing, there: Standing, *, know
     gone = (there.state == ACCEPTED) & (standing.state != ACCEPTED)
     rows = there.accepted()
     rows = rows[rows != row]
-    lost = sum(_worth(desk, one, there) - _worth(desk, one, standing) for one in rows.tolist())
+    lost = sum(
+        max(0.0, _worth(desk, one, there) - _worth(desk, one, standing)) for one in rows.tolist()
+    )
     gone[row] = False
     return Offer(
         True, known, kind, deadline_s, value,
