@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import cast
 
-from apportion.formulations.microservices.forks import Fork, Network, in_series, side_by_side
+from apportion.formulations.microservices.forks import Branch, Fork, few_enough
 from apportion.instances.columns import Ints
 from apportion.instances.microservices import MicroserviceRound, laws
 
@@ -15,8 +15,9 @@ class Stages:
     """One class: calls that follow one another, forks between them, and the time they all share.
 
     ``rows`` are rows of the round's call trees; ``shift_ms`` is the part of the latency that no
-    number of containers changes. ``exact`` is False where a fork inside a fork has branches of
-    different shifts: there all branches are given the longest, which no request can exceed.
+    number of containers changes. ``exact`` is False where branches with forks of their own have
+    different shifts, and where a fork has too many states: there the latency is taken for longer
+    than it is, so that no plan is thought better than it is.
     """
 
     rows: list[int] = field(default_factory=list[int])
@@ -28,17 +29,6 @@ class Stages:
     def calls(self) -> int:
         """Calls in all, those inside forks included."""
         return len(self.rows) + sum(fork.rows.size for fork in self.forks)
-
-
-@dataclass
-class _Branch:
-    """A branch of a fork: its network, its calls, and its own shift."""
-
-    network: Network
-    rows: list[int]
-    shift_ms: float
-    is_chain: bool
-    exact: bool
 
 
 def stages_of(round_: MicroserviceRound, k: int) -> Stages:
@@ -72,31 +62,25 @@ def _append(
             out.shift_ms += shift[members[0]]
             _append(out, members[0], below, stage, shift)
             continue
-        branches = [_branch(row, below, stage, shift) for row in members]
+        branches = few_enough([_branch(row, below, stage, shift) for row in members])
         longest = max(branch.shift_ms for branch in branches)
         lead = [longest - branch.shift_ms for branch in branches]
         exact = all(branch.exact for branch in branches)
-        if any(lead) and not all(branch.is_chain for branch in branches):
-            exact, lead = False, [0.0] * len(branches)
-        out.forks.append(Fork.of([(b.network, b.rows) for b in branches], lead))
+        if any(ahead > 0.0 and not b.is_chain for ahead, b in zip(lead, branches, strict=True)):
+            exact = False
+            lead = [ahead * b.is_chain for ahead, b in zip(lead, branches, strict=True)]
+        out.forks.append(Fork.of(branches, lead))
         out.shift_ms += longest
         out.exact &= exact
 
 
-def _branch(row: int, below: dict[int, list[int]], stage: Ints, shift: list[float]) -> _Branch:
+def _branch(row: int, below: dict[int, list[int]], stage: Ints, shift: list[float]) -> Branch:
     """Build one branch: a call and all that is below it."""
-    network, rows = Network.chain(1), [row]
-    total, is_chain, exact = shift[row], True, True
+    out = Branch.call(row, shift[row])
     for members in _members(row, below, stage):
-        inner = [_branch(one, below, stage, shift) for one in members]
-        longest = max(branch.shift_ms for branch in inner)
-        exact &= all(b.exact for b in inner)
-        exact &= all(b.shift_ms == longest for b in inner)
-        is_chain &= len(inner) == 1 and inner[0].is_chain
-        joined = inner[0].network
+        inner = few_enough([_branch(one, below, stage, shift) for one in members])
+        joined = inner[0]
         for one in inner[1:]:
-            joined = side_by_side(joined, one.network)
-        network = in_series(network, joined)
-        rows += [each for branch in inner for each in branch.rows]
-        total += longest
-    return _Branch(network, rows, total, is_chain, exact)
+            joined = joined.beside(one)
+        out = out.then(joined)
+    return out

@@ -260,3 +260,37 @@ def test_a_class_meets_only_the_load_of_those_before_it():
     assert first[0] <= together[0] + 1e-13
     assert first[1] == pytest.approx(together[1], abs=1e-13)
     assert tails.class_tails(counts, np.array([0, 0])) == pytest.approx(together, abs=1e-13)
+
+
+@pytest.mark.parametrize("members", [11, 14, 25])
+def test_wide_forks_are_never_underrated(members):
+    rng = np.random.default_rng(members)
+    rates, shift = rng.uniform(0.5, 0.9, members), rng.uniform(0.0, 1.0, members)
+    branches = [call(at) for at in range(members)]
+    # of two calls more follow one another: neither a single call nor a fork
+    branches += [call(0, [call(1)])]
+    round_ = forked(rates, [branches], 14.0, shift)
+    chained = 1.0 - exact_tail(rates[:2], 14.0 - shift[:2].sum())
+    true = chained * (1 - np.exp(-rates * (14.0 - shift))).prod()
+    assert not Tails.of(round_).exact[0]
+    assert 1.0 - true <= tail(round_) + 1e-9
+    # single calls count as the slowest of them, with the longest shift of all
+    longest = max(shift.max(), shift[:2].sum())
+    alike = (1 - np.exp(-rates.min() * (14.0 - longest))) ** members
+    assert tail(round_) == pytest.approx(1.0 - chained * alike, abs=1e-8)
+
+
+def test_equal_calls_side_by_side_are_exact_as_a_chain():
+    wide = tail(forked([0.5] * 14, [[call(at) for at in range(14)]], 12.0))
+    assert wide == pytest.approx(1.0 - (1.0 - np.exp(-6.0)) ** 14, abs=1e-8)
+
+
+def test_branches_that_fork_are_put_one_after_the_other_where_states_run_out():
+    ids = range(24)
+    branch = [call(3 * at, [call(3 * at + 1), call(3 * at + 2)]) for at in range(8)]
+    rates = np.linspace(0.8, 1.4, len(ids))
+    round_ = forked(rates, [branch], 40.0)
+    assert not Tails.of(round_).exact[0]
+    draw = np.random.default_rng(2).exponential(1 / rates, (200_000, 24)).reshape(-1, 8, 3)
+    true = ((draw[:, :, 0] + draw[:, :, 1:].max(axis=2)).max(axis=1) > 40.0).mean()
+    assert true <= tail(round_) < 1.0
