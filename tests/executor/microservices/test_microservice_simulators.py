@@ -305,6 +305,30 @@ def test_laws_fitted_to_queues_are_those_of_mm1():
     assert table.shift_ms[:2] == pytest.approx([1.0, 0.0], abs=1e-3)
 
 
+@pytest.mark.parametrize("rank", [None, [0, 1], [1, 0]])
+def test_the_law_of_order_against_queues(rank):
+    """Right in order of arrival and of who goes first; those who go last lose what others gain."""
+    round_ = MicroserviceRound(
+        microservices=Microservices.of(["A", "B"], [0.6, 0.5], [-0.001, -0.001]),
+        services=Services.of(["s"], [3000.0], [14.0], 0.05),
+        classes=CallClasses.of(
+            ["S", "C"], CallTrees.serial([[1, 1], [0, 1]]), share=[0.7, 0.3]
+        ),
+    )  # fmt: skip
+    order = None if rank is None else np.array(rank)
+    law = violation_bounds(round_, np.array([9, 4]), order).class_middle
+    kinds, latency, _ = simulated(
+        round_.classes.trees, [0.6, 0.5], [9, 4], 3.0, shares=[0.7, 0.3], rank=order,
+        count=200_000,
+    )  # fmt: skip
+    late = np.array([(latency[kinds == k] > 14.0).mean() for k in (0, 1)])
+    for k in (0, 1):
+        if rank is None or rank[k] == 0:
+            assert late[k] == pytest.approx(law[k], rel=0.15)
+        else:
+            assert late[k] > 1.9 * law[k]
+
+
 # ---------------------------------------------------------------------- counts
 
 
