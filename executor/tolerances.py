@@ -46,6 +46,12 @@ LATTICE_STEPS_MOST = 32000
 """Steps at which a claim that is still undecided is let stand: the bracket is then about 1e-5
 wide for each fork that something follows."""
 
+LATTICE_WORK_MOST = 20_000_000
+"""Steps x calls that judging the claims of a round may take after the first look, some seconds."""
+
+WORTH_SHARPENING = 0.1
+"""Classes whose bracket blurs a sum by less than this part of what the widest does are left."""
+
 CLAIM_TOLERANCE = 1e-9
 """Violation above its budget that a claim may have: planner and checker sum the same laws by
 different methods, each good to 1e-12 or better; nobody can measure this."""

@@ -10,7 +10,13 @@ import numpy as np
 
 from apportion.executor.microservices.chains import Chain, chains
 from apportion.executor.microservices.lattice_tails import chain_tail
-from apportion.executor.tolerances import CLAIM_TOLERANCE, LATTICE_STEPS, LATTICE_STEPS_MOST
+from apportion.executor.tolerances import (
+    CLAIM_TOLERANCE,
+    LATTICE_STEPS,
+    LATTICE_STEPS_MOST,
+    LATTICE_WORK_MOST,
+    WORTH_SHARPENING,
+)
 from apportion.instances.columns import Bools, Floats, Ints
 from apportion.instances.microservices import MicroserviceRound
 from apportion.instances.microservices.laws import loads, rates, shifts_ms
@@ -100,17 +106,19 @@ def refuted_claims(
     """
     oracle = _Oracle(round_, containers, rank, chains_of(round_, None))
     service, budget = round_.classes.service, round_.services.violation_budget + CLAIM_TOLERANCE
+    calls = np.diff(round_.classes.trees.offsets)
     look = round_.active & claimed[service]
-    steps = LATTICE_STEPS
+    steps, work = LATTICE_STEPS, 0
     while look.any():
         for k in np.flatnonzero(look).tolist():
             oracle.look(k, steps)
         found = oracle.bounds()
-        open_ = claimed & (found.low <= budget) & (found.high > budget)
+        undecided = claimed & (found.low <= budget) & (found.high > budget)
         steps *= 2
-        if steps > LATTICE_STEPS_MOST:
+        look = oracle.wide(undecided)
+        work += steps * int(calls[look].sum())
+        if steps > LATTICE_STEPS_MOST or work > LATTICE_WORK_MOST:
             break
-        look &= open_[service] & oracle.forked
     return oracle.bounds()
 
 
@@ -138,7 +146,7 @@ class _Oracle:
         self._unending = np.bincount(
             trees.class_of, weights=self._rates == 0, minlength=len(trees)
         ).astype(np.bool_)
-        self.forked: Bools = np.array([bool(form.forks) for form in forms], dtype=np.bool_)
+        self._forked: Bools = np.array([bool(form.forks) for form in forms], dtype=np.bool_)
         self._low, self._high = np.full(len(trees), np.nan), np.full(len(trees), np.nan)
         self._low[round_.active], self._high[round_.active] = 0.0, 1.0
 
@@ -150,6 +158,13 @@ class _Oracle:
             low, high = chain_tail(self._forms[k], self._rates, self._shifts, target, steps)
         self._low[k] = max(self._low[k], low)
         self._high[k] = min(self._high[k], high)
+
+    def wide(self, services: Bools) -> Bools:
+        """Tell which classes to sharpen for some services, shape (K,): those that blur most."""
+        round_ = self._round
+        on = round_.active & self._forked & services[round_.classes.service]
+        blur = np.where(on, round_.classes.share * (self._high - self._low), 0.0)
+        return (blur > 0) & (blur >= blur.max(initial=0.0) * WORTH_SHARPENING)
 
     def bounds(self) -> ViolationBounds:
         """Sum the classes up by service."""
