@@ -104,6 +104,15 @@ def test_entry_that_was_not_recorded(tmp_path: Path) -> None:
     assert faults.warnings == ()
 
 
+def test_calls_that_one_side_recorded(tmp_path: Path) -> None:
+    # at 150 the entry has answered: by its own clock it did not wait, by A's clock nothing is known
+    top = "t,0,0,(?),http,entry,i,100"
+    called = table(tmp_path, HEAD_2021, top, "t,150,0.1,entry,rpc,A,i,-30")
+    assert calls(traced_calls(one(called))) == [("entry", -1, 0, 70.0), ("A", 0, 0, 30.0)]
+    caller = table(tmp_path, HEAD_2021, top, "t,150,0.1,entry,rpc,A,i,30")
+    assert calls(traced_calls(one(caller))) == [("entry", -1, 0, 100.0), ("A", -1, 0, 30.0)]
+
+
 def test_names_that_one_side_does_not_know(tmp_path: Path) -> None:
     path = table(
         tmp_path, HEAD_2021,
@@ -117,7 +126,7 @@ def test_strange_traces_are_left_out_and_told(tmp_path: Path) -> None:
     path = table(
         tmp_path, HEAD_2021,
         "bad,0,0.x,a,rpc,b,i,1", "void,0,0,a,rpc,b,i,", "good,0,0,a,rpc,b,i,7",
-        "good,0,0,a,rpc,c,i,6", "good,0,0,a,rpc,b,i,-5",
+        "good,0,0,a,rpc,b,i,-5", "good,0,0,a,rpc,c,i,6",
     )  # fmt: skip
     traced = traced_calls(one(path, faults))
     assert traced.trace_id.tolist() == ["good"]

@@ -176,6 +176,59 @@ def test_client_that_returns_first_did_not_wait(tmp_path: Path) -> None:
     assert traced.latency_ms.tolist() == pytest.approx([50, 60])
 
 
+def test_client_that_ends_after_its_caller_did_not_wait_though_it_is_the_shorter(
+    tmp_path: Path,
+) -> None:
+    traced = read(
+        tmp_path,
+        span("a", "", "front", 0, 50, "server"),
+        span("b", "a", "front", 20, 40, "client"),
+        span("c", "b", "back", 25, 30, "server"),
+    )
+    assert traced.latency_ms.tolist() == pytest.approx([50, 40])
+    assert own(traced)["front"] == pytest.approx(50)
+
+
+def test_call_that_is_longer_than_its_caller_was_not_waited_for(tmp_path: Path) -> None:
+    traced = read(
+        tmp_path,
+        span("a", "", "front", 0, 50, "server"),
+        span("b", "a", "back", 10, 70, "server"),
+    )
+    assert traced.latency_ms.tolist() == pytest.approx([50, 70])
+    # a client that gives up waits, the server goes on alone
+    traced = read(
+        tmp_path,
+        span("a", "", "front", 0, 50, "server"),
+        span("b", "a", "front", 10, 20, "client"),
+        span("c", "b", "back", 15, 80, "server"),
+    )
+    assert traced.latency_ms.tolist() == pytest.approx([50, 80])
+    assert traced.service.tolist() == ["front op-a", "background back"]
+
+
+@pytest.mark.parametrize(
+    ("calls", "stages"),
+    [
+        ([(0, 10), (10, 20)], [0, 1]),
+        ([(0, 10), (2, 1000)], [0, 0]),  # most of the shorter one
+        ([(0, 1000), (995, 2000)], [0, 1]),
+        ([(0, 100), (10, 20), (50, 60)], [0, 0, 0]),  # beside the first, not the one before
+        ([(0, 100), (10, 20), (50, 120), (110, 130), (140, 150)], [0, 0, 0, 0, 1]),
+        ([(0, 100), (50, 50), (100, 100)], [0, 0, 1]),  # a call that takes no time
+    ],
+)
+def test_stages_by_hand(tmp_path: Path, calls: list[tuple[int, int]], stages: list[int]) -> None:
+    spans = [
+        span(str(at), "a", f"m{at}", begin, end - begin, "server")
+        for at, (begin, end) in enumerate(calls)
+    ]
+    traced = read(tmp_path, span("a", "", "front", 0, 5000, "server"), *spans)
+    names = traced.microservice_id[traced.trees.microservice].tolist()
+    found = dict(zip(names, traced.trees.stage.tolist(), strict=True))
+    assert [found[f"m{at}"] for at in range(len(calls))] == stages
+
+
 def test_clock_that_is_behind(tmp_path: Path) -> None:
     faults = Faults()
     traced = read(
