@@ -167,12 +167,12 @@ def _read(section: Content, folder: Path | None) -> MicroserviceRound:
     if folder is None:
         raise InstanceError("graph.path: a scenario that comes with the package has no folder")
     path = folder / section["path"]
-    data = read_json(path)
+    data: object = read_json(path)
     with naming(path):
         name = cast(Content, data).get("schema") if isinstance(data, dict) else None
         if isinstance(name, str) and name.startswith("apportion/graph/"):
-            return graph_from_dict(data)
-        return round_from_dict(data)
+            return graph_from_dict(cast(object, data))
+        return round_from_dict(cast(object, data))
 
 
 def _changed(microservices: Microservices, rows: list[Content]) -> Microservices:
