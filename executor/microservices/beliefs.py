@@ -36,7 +36,7 @@ class Beliefs:
         if self._last is None:
             return self._start.services.rate_per_s
         highest = np.maximum(self._last, self._smooth)
-        return cast(Floats, highest * (1.0 + self._options.rate_margin))
+        return highest * (1.0 + self._options.rate_margin)
 
     def shares(self, truth: Floats) -> Floats:
         """Forecast the share of each class, shape (K,); ``truth`` is for the oracle alone."""

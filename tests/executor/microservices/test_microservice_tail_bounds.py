@@ -185,6 +185,17 @@ def test_a_fork_alone_needs_no_rounding():
     assert high - low < 1e-10
 
 
+def test_shifts_are_not_rounded_where_nothing_follows():
+    stages = [[{"microservice": "m0"}, {"microservice": "m1"}, {"microservice": "m2"}]]
+    rates = np.array([0.5, 0.4, 0.25] + [1.0] * 37)
+    shifts = np.array([1.0, math.pi, 0.777] + [0.0] * 37)
+    low, high = of_tree(stages, rates, shifts, 12.0, 50)
+    pairs = zip(rates[:3].tolist(), shifts[:3].tolist(), strict=True)
+    exact = 1.0 - np.prod([1.0 - math.exp(-rate * (12.0 - shift)) for rate, shift in pairs])
+    assert low <= exact <= high
+    assert high - low < 1e-10
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_forks_hold_inclusion_and_exclusion(seed):
     rng = np.random.default_rng(seed)
