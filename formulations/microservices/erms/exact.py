@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from apportion.formulations.microservices.erms.model import LevelModel
+from apportion.formulations.microservices.erms.narrowing import narrowed, priced
 from apportion.formulations.microservices.erms.problem import Problem
-from apportion.formulations.microservices.plain import SLACK, fits, room
+from apportion.formulations.microservices.plain import SLACK, fits
 from apportion.instances.columns import Floats, Ints
 from apportion.instances.microservices import MicroserviceRound
 from apportion.solver import Budget, Solution, Solver, Status
@@ -55,37 +56,6 @@ class Found:
     time_limited: bool = False
 
 
-def narrowed(problem: Problem, round_: MicroserviceRound, best: float) -> Problem | None:
-    """Cut bounds to what plans that cost no more than ``best`` and fit the cluster can use.
-
-    None where no plan is left. Bounds may stay wide where nothing limits a unit.
-    """
-    if not problem.kept(problem.most).all():
-        return None
-    problem = problem.tightened(problem.most)
-    for _ in range(2):  # lower upper bounds raise lower ones once more
-        most = _most(problem, round_, best)
-        if most is None or not problem.kept(most).all():
-            return None
-        problem = problem.tightened(most)
-    return problem
-
-
-def _most(problem: Problem, round_: MicroserviceRound, best: float) -> Ints | None:
-    kinds, row = round_.microservices, problem.microservice
-    most = problem.most.astype(np.float64)
-    sizes = (problem.cost, kinds.cpu_cores[row], kinds.memory_mib[row])
-    for size, limit in zip(sizes, (best, *room(round_)), strict=True):
-        left = limit * (1.0 + SLACK) - float(size @ problem.least)
-        if left < 0:
-            return None
-        if np.isfinite(left):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                more = np.where(size > 0, np.floor(left / size), np.inf)
-            most = np.minimum(most, problem.least + more)
-    return most.astype(np.int64)
-
-
 def incumbent(problem: Problem, round_: MicroserviceRound, counts: Floats) -> Ints | None:
     """Make a plan for every target from a first guess, with nothing to spare; None: not found."""
     guess = np.clip(counts, problem.least, problem.most).astype(np.int64)
@@ -111,23 +81,39 @@ def solve_one(
     if not problem.microservice.size:
         return Found("OPTIMAL", problem.least, bound=0.0)
     start = incumbent(problem, round_, guess)
-    value = np.inf if start is None else float(problem.cost @ start)
-    near = narrowed(problem, round_, min(best, value))
+    limit = np.inf if start is None else float(problem.cost @ start)
+    if best < np.inf and limit >= best:  # look for cheaper plans only
+        start, limit = None, best - _cost_step(problem.cost)
+    nothing = Found("INFEASIBLE" if np.isinf(limit) else "WORSE")
+    near = narrowed(problem, round_, limit)
     if near is None:
-        # of plans that are no dearer than the best known there is none
-        return Found("INFEASIBLE" if np.isinf(best) else "WORSE")
+        return nothing
+    bound = float(near.cost @ near.least)
+    if np.isfinite(limit):
+        around = np.clip(guess, near.least, near.most).astype(np.int64)
+        near, bound = priced(
+            near, round_, around if start is None else start, limit, solver, budget
+        )
+    if near is None:
+        return nothing
     if float((near.most - near.least).astype(np.float64).sum()) > MOST_LEVELS:
         note = f"the exact form has more than {MOST_LEVELS} steps and was not solved"
         status = "NO_SOLUTION" if start is None else "FEASIBLE"
-        return Found(status, start, bound=float(near.cost @ near.least), note=note)
-    if start is not None and value > best * (1.0 + SLACK):
-        start = None
-    return _solved(near, round_, start, solver, budget)
+        return Found(status, start, bound=bound, note=note)
+    return _solved(near, round_, start, bound, solver, budget)
+
+
+def _cost_step(cost: Floats) -> float:
+    """Least difference of two plans' costs where all costs are multiples of one, else nothing."""
+    unit = float(cost.min())
+    whole = bool((cost / unit == np.round(cost / unit)).all())
+    return unit * (1.0 - 1e-6) if whole else 0.0
 
 
 def _solved(
-    problem: Problem, round_: MicroserviceRound, start: Ints | None, solver: Solver, budget: Budget
-) -> Found:
+    problem: Problem, round_: MicroserviceRound, start: Ints | None, known: float, solver: Solver,
+    budget: Budget,
+) -> Found:  # fmt: skip
     said: list[Solution] = []
     bound: float | None = None
     for slack in (SLACK, TIGHTER):
@@ -135,8 +121,9 @@ def _solved(
         point = None if start is None else levels.point(start)
         answer = solver.solve(levels.model, budget=budget, warm_start=point)
         said.append(answer)
-        if bound is None and answer.bounds:
-            bound = answer.bounds[-1]
+        if bound is None:
+            told = answer.bounds[-1] if answer.bounds else None
+            bound = known if told is None else max(told, known)
         if answer.point is None:
             break
         counts = levels.counts(answer.point)
@@ -147,7 +134,7 @@ def _solved(
                 time_limited=answer.time_limited,
             )  # fmt: skip
     limited = any(answer.time_limited for answer in said)
-    if said[0].status is Status.INFEASIBLE:
+    if said[0].status is Status.INFEASIBLE and start is None:
         return Found("INFEASIBLE", solutions=tuple(said))
     status = "NO_SOLUTION" if start is None else "FEASIBLE"
     return Found(status, start, bound=bound, solutions=tuple(said), time_limited=limited)

@@ -42,16 +42,30 @@ class LevelModel:
         The round: names, capacities, bounds.
     slack
         Relative slack of the targets.
+    around
+        Counts near which steps are single containers, ever wider further off: a small relaxed
+        model, whose prices tell where an exact one must look. None: all steps are single.
     """
 
     problem: Problem
     round_: MicroserviceRound
     slack: float = SLACK
+    around: Ints | None = None
 
     @cached_property
     def spread(self) -> Ints:
         """Steps of each unit, shape (U,)."""
-        return self.problem.most - self.problem.least
+        if self._grid is None:
+            return self.problem.most - self.problem.least
+        return np.array([grid.size - 1 for grid in self._grid], dtype=np.int64)
+
+    @cached_property
+    def _grid(self) -> list[Ints] | None:
+        """Counts that steps lead to and from, by unit."""
+        if self.around is None:
+            return None
+        bounds = (self.problem.least, self.problem.most, self.around)
+        return [_spaced(*ends) for ends in zip(*(part.tolist() for part in bounds), strict=True)]
 
     @cached_property
     def unit(self) -> Ints:
@@ -66,8 +80,17 @@ class LevelModel:
     @cached_property
     def reached(self) -> Ints:
         """Count that each step leads to, shape (L,)."""
+        if self._grid is not None:
+            return np.concatenate([grid[1:] for grid in self._grid])
         inside = np.arange(self.unit.size) - self.first[self.unit]
         return self.problem.least[self.unit] + inside + 1
+
+    @cached_property
+    def left(self) -> Ints:
+        """Count that each step leads from, shape (L,)."""
+        if self._grid is not None:
+            return np.concatenate([grid[:-1] for grid in self._grid])
+        return self.reached - 1
 
     @cached_property
     def wide(self) -> Ints:
@@ -87,7 +110,7 @@ class LevelModel:
         """What a call saves by a step of its unit, shape (P,)."""
         call, step = self.pair
         after = self._own(call, self.reached[step])
-        return self._own(call, self.reached[step] - 1) - after
+        return self._own(call, self.left[step]) - after
 
     @cached_property
     def bent(self) -> Bools:
@@ -110,25 +133,25 @@ class LevelModel:
         """The model."""
         problem, kinds = self.problem, self.round_.microservices
         builder = ModelBuilder("erms")
-        names = kinds.id[problem.microservice].tolist()
+        names, exact = kinds.id[problem.microservice].tolist(), self.around is None
         units: Ints = np.arange(self.spread.size)
         count = builder.columns(
-            "count", units.size, lower=problem.least, upper=problem.most, integer=True,
+            "count", units.size, lower=problem.least, upper=problem.most, integer=exact,
             axes=(Axis("microservice", names, codes=units),),
         )  # fmt: skip
         values, at = np.unique(self.reached, return_inverse=True)
         counts = [str(value) for value in values.tolist()]
         step = builder.columns(
-            "step", self.unit.size, integer=self.bent[self.unit],
+            "step", self.unit.size, integer=exact & self.bent[self.unit],
             axes=(Axis("microservice", names, codes=self.unit), Axis("count", counts, codes=at)),
         )  # fmt: skip
         builder.rows(
             "steps", units.size, row=np.concatenate((units, self.unit)),
             column=np.concatenate((count, step)),
-            value=np.concatenate((np.ones(units.size), -np.ones(step.size))),
+            value=np.concatenate((np.ones(units.size), self.left - self.reached)),
             lower=problem.least, upper=problem.least,
         )  # fmt: skip
-        later = np.flatnonzero(self.bent[self.unit] & (self.reached > problem.least[self.unit] + 1))
+        later = np.flatnonzero(self.bent[self.unit] & (self.left > problem.least[self.unit]))
         rows: Ints = np.arange(later.size)
         builder.rows(
             "order", later.size, row=np.concatenate((rows, rows)),
@@ -176,6 +199,33 @@ class LevelModel:
                 lower=least, upper=kinds.most_containers,
             )  # fmt: skip
 
+    def multipliers(self, duals: Floats) -> tuple[Floats, Floats]:
+        """Read what a millisecond is worth, for each call and for each request, from row duals.
+
+        Of a stage's worth each member gets its part, so that whatever the duals are, the calls'
+        times at their worth never exceed the requests' times at theirs.
+
+        Parameters
+        ----------
+        duals
+            Of the relaxed model, shape (rows,).
+        """
+        forest = self.problem.forest
+        block = next(block for block in self.model.row_blocks if block.name == "time")
+        worth = np.maximum(-duals[block.start : block.start + block.size], 0.0)
+        row, _ = forest.rows(self.problem.target_ms)
+        node = np.zeros(forest.calls + forest.root_service.size)
+        node[forest.calls :] = worth[: forest.root_service.size]
+        beside = forest.width[forest.stage] > 1
+        part = np.where(beside, worth[row[: forest.calls]], 1.0)
+        whole = np.bincount(forest.stage, weights=part, minlength=forest.width.size)
+        for members in forest.members:
+            stage = forest.stage[members]
+            even = 1.0 / forest.width[stage]
+            share = np.divide(part[members], whole[stage], out=even, where=whole[stage] > 0)
+            node[members] = node[forest.owner[stage]] * share
+        return node[: forest.calls], node[forest.calls :]
+
     def point(self, counts: Ints) -> Floats:
         """Columns of a plan within the bounds."""
         taken = self.reached <= counts[self.unit]
@@ -185,3 +235,10 @@ class LevelModel:
     def counts(self, point: Floats) -> Ints:
         """Read the plan from columns."""
         return np.round(point[: self.spread.size]).astype(np.int64)
+
+
+def _spaced(least: int, most: int, around: int) -> Ints:
+    """Counts from one bound to the other, the denser the nearer to a given one."""
+    reach = 2 ** np.arange(max(most - least, 1).bit_length() + 1)
+    near = np.concatenate(([least, most, around], around - reach, around + reach))
+    return np.unique(np.clip(near, least, most)).astype(np.int64)

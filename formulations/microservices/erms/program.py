@@ -11,8 +11,9 @@ from typing import Literal
 import numpy as np
 
 from apportion.formulations.microservices.erms import kkt
-from apportion.formulations.microservices.erms.exact import Found, cheapest, narrowed
+from apportion.formulations.microservices.erms.exact import Found, cheapest
 from apportion.formulations.microservices.erms.model import LevelModel
+from apportion.formulations.microservices.erms.narrowing import narrowed
 from apportion.formulations.microservices.erms.orders import (
     all_orders,
     by_targets,
