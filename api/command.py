@@ -25,6 +25,7 @@ from apportion.families.lookup import family_of, read_round, scenario_family, tr
 from apportion.fitting import fit as fit_traces
 from apportion.fitting import fit_table
 from apportion.importing import import_trace
+from apportion.importing_microservices import Application
 from apportion.instances import InstanceError
 from apportion.instances.files import (
     in_place,
@@ -40,10 +41,14 @@ from apportion.instances.microservices.fitted_model import model_to_dict
 from apportion.options import (
     AsJson,
     Backend,
+    Containers,
     Gap,
     Limit,
     MaybePolicy,
+    MaybeSampling,
+    MaybeWindow,
     Params,
+    Peak,
     PolicyName,
     ScenarioName,
     Seed,
@@ -53,6 +58,7 @@ from apportion.options import (
     listed,
     number,
     parameters,
+    targets,
     writable,
 )
 from apportion.options import seeds as read_seeds
@@ -430,7 +436,11 @@ def policies(
 @app.command(name="import")
 def import_(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="gavel, philly, chronus or elasticflow.")
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="gavel, philly, chronus, elasticflow; alibaba, jaeger, kubernetes.",
+        ),
     ],
     files: Annotated[list[Path], typer.Argument(metavar="FILES", help="Trace files.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the scenario.")],
@@ -442,27 +452,62 @@ def import_(
         str | None, typer.Option(help="GPUs by type, TYPE=COUNT with commas (gavel).")
     ] = None,
     missing: Annotated[
-        str, typer.Option(help="Jobs without a throughput (gavel): error or skip.")
+        str,
+        typer.Option(help="Jobs without a throughput, microservices without a law: error or skip."),
     ] = "error",
     model_info: Annotated[
         Path | None, typer.Option(help="Speeds of spread gangs (chronus).")
     ] = None,
     limit: Limit = None,
+    target_ms: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MS", help="Agreed latency: MS, or SERVICE=MS each (microservices)."),
+    ] = None,
+    violation_budget: Annotated[
+        float | None,
+        typer.Option(parser=number, metavar="SHARE", help="Requests that may exceed it: 0.05."),
+    ] = None,
+    containers: Containers = None,
+    sampling: MaybeSampling = None,
+    window: MaybeWindow = None,
+    peak: Peak = None,
+    round_file: Annotated[
+        Path | None, typer.Option("--round", help="Round to put containers into (kubernetes).")
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a scenario that is there.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Turn a public trace into a scenario of our own."""
+    told_besides = Application(
+        target_ms=targets(target_ms), violation_budget=violation_budget,
+        containers=counts(containers, "--containers") or None, sampling=sampling, window_s=window,
+        peak_per_s=peak, round_=round_file,
+    )  # fmt: skip
     said = import_trace(
         kind, files, out, throughputs=throughputs, timezone=timezone, gpus=gpus, missing=missing,
-        model_info=model_info, limit=limit, force=force,
+        model_info=model_info, limit=limit, application=told_besides, force=force,
     )  # fmt: skip
+    if "jobs" not in said:
+        sys.stdout.write(json.dumps(said) + "\n" if as_json else _told_application(said))
+        return
     dropped = said.get("dropped", 0)
     lost = f", {dropped} row{'s' * (dropped > 1)} with 0 GPUs dropped" if dropped else ""
     sys.stdout.write(
         json.dumps(said) + "\n" if as_json else f"{said['scenario']}: {said['jobs']} jobs{lost}\n"
     )
+
+
+def _told_application(said: dict[str, Any]) -> str:
+    """Say in a few lines what became of traces or deployments."""
+    where = said.get("scenario", said.get("round"))
+    parts = [f"{said[name]} {name}" for name in ("microservices", "services", "classes", "rounds")
+             if said.get(name)]  # fmt: skip
+    lines = [f"{where}: {', '.join(parts)}"]
+    if said["dropped"]:
+        lines.append(f"left out: {', '.join(said['dropped'])}")
+    return "".join(f"{line}\n" for line in [*lines, *said["warnings"]])
 
 
 @app.command()
@@ -475,22 +520,10 @@ def fit(
         ),
     ],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Write the model here.")] = None,
-    containers: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME=COUNT, once for each microservice; others count as 1."),
-    ] = None,
-    sampling: Annotated[
-        float, typer.Option(parser=number, metavar="SHARE", help="Share of requests traced.")
-    ] = 1.0,
-    window: Annotated[
-        float, typer.Option(parser=number, metavar="S", help="Loads are counted in such windows.")
-    ] = 60.0,
-    peak: Annotated[
-        float | None,
-        typer.Option(
-            parser=number, metavar="RATE", help="Calls/s of the busiest container (Alibaba)."
-        ),
-    ] = None,
+    containers: Containers = None,
+    sampling: MaybeSampling = None,
+    window: MaybeWindow = None,
+    peak: Peak = None,
     percentile: Annotated[
         float, typer.Option(parser=number, metavar="P", help="Tail that Erms' lines stand for.")
     ] = 0.95,
@@ -505,8 +538,9 @@ def fit(
     if out is not None and not in_place(out):
         writable(out=out)
     model = fit_traces(
-        traces, out=out, containers=counts(containers, "--containers"), sampling=sampling,
-        window_s=window, peak_per_s=peak, percentile=percentile, estimator=estimator, shift=shift,
+        traces, out=out, containers=counts(containers, "--containers"),
+        sampling=1.0 if sampling is None else sampling, window_s=60.0 if window is None else window,
+        peak_per_s=peak, percentile=percentile, estimator=estimator, shift=shift,
         strict=strict,
     )  # fmt: skip
     if as_json:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from apportion.importing_microservices import KINDS, Application, import_application
 from apportion.instances import InstanceError
 from apportion.instances.errors import nearest
 from apportion.instances.training import Cluster, Scenario
@@ -37,6 +38,7 @@ def import_trace(
     missing: str = "error",
     model_info: Path | None = None,
     limit: int | None = None,
+    application: Application | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
     """Read a trace and write a scenario folder.
@@ -44,11 +46,13 @@ def import_trace(
     Parameters
     ----------
     kind
-        ``gavel``, ``philly``, ``chronus`` or ``elasticflow``.
+        ``gavel``, ``philly``, ``chronus`` or ``elasticflow`` for jobs; ``alibaba``, ``jaeger`` (and
+        OpenTelemetry) or ``kubernetes`` for microservices.
     files
         Trace files; several Gavel traces are several tenants.
     out
-        Folder that receives ``scenario.toml`` and the jobs.
+        Folder that receives ``scenario.toml`` and the jobs or the application; for ``kubernetes``
+        a round file.
     throughputs
         Gavel's throughput table.
     timezone
@@ -56,11 +60,14 @@ def import_trace(
     gpus
         ``"v100=8,p100=16"``; default: the trace's own simulated cluster.
     missing
-        What to do with Gavel jobs that have no throughput: ``error`` or ``skip``.
+        What to do with Gavel jobs that have no throughput, or microservices without a law or a
+        workload: ``error`` or ``skip``.
     model_info
         Chronus' table of relative speeds of spread gangs.
     limit
         Keep the first jobs only.
+    application
+        What traces of microservices do not say.
     force
         Replace a scenario that is there already.
 
@@ -68,7 +75,7 @@ def import_trace(
     -------
     dict
         ``scenario`` (path) and ``jobs`` (count); for Chronus also ``dropped``, the number of rows
-        with 0 GPUs, which are no jobs.
+        with 0 GPUs, which are no jobs. For microservices see ``import_application``.
 
     Raises
     ------
@@ -76,8 +83,18 @@ def import_trace(
         On an unknown kind, files that are something else, options that do not belong, or a folder
         that holds a scenario already.
     """
-    if kind not in _READERS:
-        raise InstanceError(f"import: {kind!r} is not a kind of trace{nearest(kind, _READERS)}")
+    known = (*_READERS, *KINDS)
+    if kind not in known:
+        raise InstanceError(f"import: {kind!r} is not a kind of trace{nearest(kind, known)}")
+    told = application or Application()
+    if kind in KINDS:
+        own: Given = {
+            "throughputs": throughputs, "timezone": timezone, "gpus": gpus,
+            "model_info": model_info, "limit": limit,
+        }  # fmt: skip
+        _none(own, kind, *own)
+        return import_application(kind, files, out, told, missing=missing, force=force)
+    told.none(kind)
     if limit is not None and limit < 1:
         raise InstanceError(f"import: --limit {limit}: must be at least 1")
     there = out / TOML_NAME

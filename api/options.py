@@ -56,6 +56,24 @@ TimeLimit = Annotated[
 Seed = Annotated[int | None, typer.Option(parser=whole, metavar="N", help="Seed.")]
 Workers = Annotated[int | None, typer.Option(parser=whole, metavar="N", help="Processes at once.")]
 Limit = Annotated[int | None, typer.Option(parser=whole, metavar="N", help="First jobs only.")]
+Containers = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME=COUNT, once for each microservice; others count as 1."),
+]
+MaybeSampling = Annotated[
+    float | None,
+    typer.Option(parser=number, metavar="SHARE", help="Share of requests traced. Default: 1."),
+]
+MaybeWindow = Annotated[
+    float | None,
+    typer.Option(
+        parser=number, metavar="S", help="Loads are counted in such windows. Default: 60 s."
+    ),
+]
+Peak = Annotated[
+    float | None,
+    typer.Option(parser=number, metavar="RATE", help="Calls/s of the busiest container (alibaba)."),
+]
 ScenarioName = Annotated[
     str, typer.Argument(metavar="SCENARIO", help="File, folder or bundled name.")
 ]
@@ -79,6 +97,26 @@ def counts(given: Sequence[str] | None, option: str) -> dict[str, float]:
         raise InstanceError(f"{option}: {error}") from None
     except ValueError:
         raise InstanceError(f"{option} {name}={text}: {text!r} is not a number") from None
+    return out
+
+
+def targets(given: Sequence[str] | None) -> dict[str, float] | None:
+    """Read ``--target-ms``: a number for all under the name ``""``, or ``SERVICE=MS`` each."""
+    if given is None:
+        return None
+    out: dict[str, float] = {}
+    for text in given:
+        name, sign, value = text.rpartition("=")
+        name = name.strip() if sign else ""
+        try:
+            latency = float(value)
+        except ValueError:
+            raise InstanceError(f"--target-ms {text}: expected MS or SERVICE=MS") from None
+        if not 0.0 < latency < float("inf"):
+            raise InstanceError(f"--target-ms {text}: must be positive and finite")
+        if name in out:
+            raise InstanceError(f"--target-ms: {name or 'a number for all'} is given twice")
+        out[name] = latency
     return out
 
 

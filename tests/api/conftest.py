@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import apportion as ap
@@ -153,3 +154,41 @@ def scenario_file(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.toml"
     path.write_text(SCENARIO, encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="session")
+def jaeger() -> Callable[..., dict[str, Any]]:
+    """Make traces of a known law, at so many requests a second in each minute."""
+    return _jaeger
+
+
+def _jaeger(loads: list[int], containers: int = 1, seed: int = 0) -> dict[str, Any]:
+    """Jaeger's JSON: a call of ``back`` by ``front`` in each trace, a minute at each load."""
+    rest, slope, shift = 0.5, -0.03, 2.0  # per ms, per ms by call/s, ms
+    rng = np.random.default_rng(seed)
+    data: list[dict[str, Any]] = []
+    for minute, load in enumerate(loads):
+        count = 60 * load
+        starts = 60e6 * minute + np.sort(rng.choice(59_000, count, replace=False)) * 1e3
+        own = rng.exponential(1.0 / (rest + slope * load / containers), count) + shift
+        for at, (start, time) in enumerate(zip(starts, own, strict=True)):
+            name = f"{minute}-{at}"
+            spans = [
+                _span(name, "a", "p1", start, 1e3 * (time + 4.0), None),
+                _span(name, "b", "p2", start + 1e3, 1e3 * time, "a"),
+            ]
+            processes = {"p1": {"serviceName": "front"}, "p2": {"serviceName": "back"}}
+            data.append({"traceID": name, "spans": spans, "processes": processes})
+    return {"data": data}
+
+
+def _span(
+    trace: str, own: str, process: str, start_us: float, long_us: float, parent: str | None
+) -> dict[str, Any]:
+    above = [] if parent is None else [{"refType": "CHILD_OF", "traceID": trace, "spanID": parent}]
+    return {
+        "traceID": trace, "spanID": f"{trace}{own}", "operationName": "call",
+        "references": [{**one, "spanID": f"{trace}{one['spanID']}"} for one in above],
+        "startTime": round(start_us), "duration": round(long_us), "processID": process,
+        "tags": [{"key": "span.kind", "value": "server"}],
+    }  # fmt: skip

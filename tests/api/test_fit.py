@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 import apportion as ap
@@ -14,42 +12,11 @@ from apportion.instances.microservices.fitted_model import read_model
 
 pytestmark = pytest.mark.quick
 
-REST, SLOPE, SHIFT = 0.5, -0.03, 2.0  # per ms, per ms by call/s, ms
-
-
-def jaeger(loads: list[int], containers: int = 1, seed: int = 0) -> dict[str, Any]:
-    """Traces of one call to ``back`` by ``front``, each load for a minute."""
-    rng = np.random.default_rng(seed)
-    data: list[dict[str, Any]] = []
-    for minute, load in enumerate(loads):
-        count = 60 * load
-        starts = 60e6 * minute + np.sort(rng.choice(59_000, count, replace=False)) * 1e3
-        own = rng.exponential(1.0 / (REST + SLOPE * load / containers), count) + SHIFT
-        for at, (start, time) in enumerate(zip(starts, own, strict=True)):
-            name = f"{minute}-{at}"
-            spans = [
-                _span(name, "a", "p1", start, 1e3 * (time + 4.0), None),
-                _span(name, "b", "p2", start + 1e3, 1e3 * time, "a"),
-            ]
-            processes = {"p1": {"serviceName": "front"}, "p2": {"serviceName": "back"}}
-            data.append({"traceID": name, "spans": spans, "processes": processes})
-    return {"data": data}
-
-
-def _span(
-    trace: str, own: str, process: str, start_us: float, long_us: float, parent: str | None
-) -> dict[str, Any]:
-    above = [] if parent is None else [{"refType": "CHILD_OF", "traceID": trace, "spanID": parent}]
-    return {
-        "traceID": trace, "spanID": f"{trace}{own}", "operationName": "call",
-        "references": [{**one, "spanID": f"{trace}{one['spanID']}"} for one in above],
-        "startTime": round(start_us), "duration": round(long_us), "processID": process,
-        "tags": [{"key": "span.kind", "value": "server"}],
-    }  # fmt: skip
+REST, SLOPE, SHIFT = 0.5, -0.03, 2.0  # of the traces: per ms, per ms by call/s, ms
 
 
 @pytest.fixture(scope="module")
-def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def traces(jaeger, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("traces") / "traces.json"
     path.write_text(json.dumps(jaeger([2, 4, 6, 8, 10])))
     return path
@@ -86,7 +53,7 @@ def test_containers_divide_the_load(traces):
     assert four.containers.tolist() == [4, 4]
 
 
-def test_one_load_is_refused(tmp_path, command):
+def test_one_load_is_refused(jaeger, tmp_path, command):
     path = tmp_path / "one.json"
     path.write_text(json.dumps(jaeger([5])))
     said = command("fit", path).refused()
