@@ -7,20 +7,16 @@ by bounds that were found by other means than any planner's.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from apportion.executor.listing import listed
 from apportion.executor.microservices.violation_bounds import refuted_claims
 from apportion.executor.tolerances import CLAIM_TOLERANCE, HOST_RELATIVE
 from apportion.instances.columns import Floats
 from apportion.instances.microservices import Allocation, MicroserviceRound, Nodes
 from apportion.instances.policy import Violation
-
-MESSAGES_PER_RULE = 20
-"""More broken entries than this of one rule are counted, not listed."""
 
 
 def check(round_: MicroserviceRound, allocation: Allocation) -> list[Violation]:
@@ -86,11 +82,11 @@ def _shapes(round_: MicroserviceRound, a: Allocation) -> list[Violation]:
 def _bounds(round_: MicroserviceRound, a: Allocation) -> list[Violation]:
     table, count = round_.microservices, a.containers
     least, most, ids = table.least_containers, table.most_containers, table.id
-    return _listed(
-        "least_containers", count < least,
+    return listed(
+        "least_containers", np.flatnonzero(count < least),
         lambda m: f"{ids[m]}: {count[m]} containers, at least {least[m]} must run",
-    ) + _listed(
-        "most_containers", count > most,
+    ) + listed(
+        "most_containers", np.flatnonzero(count > most),
         lambda m: f"{ids[m]}: {count[m]} containers, at most {most[m]} may run",
     )  # fmt: skip
 
@@ -128,7 +124,11 @@ def _rank(round_: MicroserviceRound, a: Allocation) -> list[Violation]:
     if a.rank is None:
         return []
     rank, ids = a.rank, round_.classes.id
-    return _listed("rank", rank < 0, lambda k: f"class {ids[k]} has rank {rank[k]}, the first is 0")
+    return listed(
+        "rank",
+        np.flatnonzero(rank < 0),
+        lambda k: f"class {ids[k]} has rank {rank[k]}, the first is 0",
+    )
 
 
 def _placement(round_: MicroserviceRound, a: Allocation) -> list[Violation]:
@@ -138,13 +138,13 @@ def _placement(round_: MicroserviceRound, a: Allocation) -> list[Violation]:
     table = round_.microservices
     bad = placed < 0
     if bad.any():
-        return _listed(
-            "placement", np.any(bad, axis=1),
+        return listed(
+            "placement", np.flatnonzero(np.any(bad, axis=1)),
             lambda m: f"{table.id[m]}: {placed[m].min()} containers on a node",
         )  # fmt: skip
     total, count = placed.sum(axis=1), a.containers
-    found = _listed(
-        "placement_sum", total != count,
+    found = listed(
+        "placement_sum", np.flatnonzero(total != count),
         lambda m: f"{table.id[m]}: {total[m]} containers are placed, {count[m]} are to run",
     )  # fmt: skip
     for rule, of_one, size, used, unit in (
@@ -161,8 +161,8 @@ def _full(
     """Tell the nodes on which more is placed than others leave; nothing is always allowed."""
     size, used = node
     free = np.maximum(size - used, 0.0)
-    return _listed(
-        rule, (asked > 0) & (asked > free + HOST_RELATIVE * size),
+    return listed(
+        rule, np.flatnonzero((asked > 0) & (asked > free + HOST_RELATIVE * size)),
         lambda j: f"{nodes.id[j]}: containers ask for {asked[j]:g} {unit}, {free[j]:g} are free",
     )  # fmt: skip
 
@@ -175,18 +175,9 @@ def _claims(round_: MicroserviceRound, a: Allocation) -> list[Violation]:
     usable = np.maximum(a.containers, 0)
     found = refuted_claims(round_, usable, a.rank, claimed)
     budget = services.violation_budget
-    return _listed(
-        "guarantee", claimed & (found.low > budget + CLAIM_TOLERANCE),
+    return listed(
+        "guarantee", np.flatnonzero(claimed & (found.low > budget + CLAIM_TOLERANCE)),
         lambda s: f"service {services.id[s]}: its SLA is claimed to be kept, but at least"
         f" {found.low[s]:.6g} of its requests take more than {services.target_ms[s]:g} ms,"
         f" {budget[s]:g} may",
     )  # fmt: skip
-
-
-def _listed(rule: str, bad: NDArray[np.bool_], text: Callable[[int], str]) -> list[Violation]:
-    """Tell each broken entry; nothing is written where there are none."""
-    rows = np.flatnonzero(bad).tolist()
-    found = [Violation(rule, text(row)) for row in rows[:MESSAGES_PER_RULE]]
-    if len(rows) > MESSAGES_PER_RULE:
-        found.append(Violation(rule, f"and {len(rows) - MESSAGES_PER_RULE} more"))
-    return found

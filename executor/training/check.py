@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from apportion.executor.listing import listed
 from apportion.executor.tolerances import WORK_RELATIVE
 from apportion.executor.training.check_nodes import check_placement
 from apportion.executor.training.check_promises import kept_ahead, promised
-from apportion.executor.training.wording import job_id, listed, outside, whole
+from apportion.executor.training.wording import job_id, outside, whole
 from apportion.instances.policy import Violation
 from apportion.instances.training import Allocation, TrainingRound
 

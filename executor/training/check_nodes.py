@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apportion.executor.listing import listed
 from apportion.executor.tolerances import HOST_RELATIVE
-from apportion.executor.training.wording import job_id, listed, outside, whole
+from apportion.executor.training.wording import job_id, outside, whole
 from apportion.instances.policy import Violation
 from apportion.instances.training import Allocation, Placement, TrainingRound
 

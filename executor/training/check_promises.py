@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from apportion.executor.training.wording import job_id, listed, whole
+from apportion.executor.listing import listed
+from apportion.executor.training.wording import job_id, whole
 from apportion.instances.columns import Bools, Floats, Ints
 from apportion.instances.policy import Violation
 from apportion.instances.training import Allocation, Commitments, TrainingRound

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,21 +10,6 @@ from numpy.typing import NDArray
 from apportion.instances.columns import Ints
 from apportion.instances.policy import Violation
 from apportion.instances.training import TrainingRound
-
-MESSAGES_PER_RULE = 20
-"""More broken entries than this of one rule are counted, not listed."""
-
-
-def listed(rule: str, bad: Ints | NDArray[np.intp], text: Callable[[int], str]) -> list[Violation]:
-    """Tell each broken entry; nothing is written where there are none."""
-
-    def messages() -> Iterator[Violation]:
-        for index in bad[:MESSAGES_PER_RULE].tolist():
-            yield Violation(rule, text(index))
-        if bad.size > MESSAGES_PER_RULE:
-            yield Violation(rule, f"and {bad.size - MESSAGES_PER_RULE} more")
-
-    return list(messages()) if bad.size else []
 
 
 def job_id(round_: TrainingRound, row: Any) -> str:

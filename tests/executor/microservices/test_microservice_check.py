@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from apportion.executor.listing import MESSAGES_PER_RULE
 from apportion.executor.microservices import check, violation_bounds
-from apportion.executor.microservices.check import MESSAGES_PER_RULE
 from apportion.instances.microservices import (
     Allocation,
     CallClasses,
