@@ -29,8 +29,8 @@ ROOT_ROUNDS, NODE_ROUNDS = 25, 6
 CHUNK_NODES = 400
 """Nodes spent on one cost before the search tries the other end."""
 
-BISECTIONS = 40
-"""Halvings of the root bound where costs have no common unit."""
+ROOT_STEP = 1e-4
+"""Share of a plan's cost by which the root bound is told where costs have no common unit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,12 @@ class _Search:
     @property
     def closed(self) -> bool:
         """Whether bound and plan are as near as asked."""
-        return self.value - self.bound <= max(self.gap * abs(self.value), SLACK * abs(self.value))
+        return self.value - self.bound <= max(self.gap, self.least_gap) * abs(self.value)
+
+    @property
+    def least_gap(self) -> float:
+        """Relative difference of costs that counts as none."""
+        return SLACK if self.unit > 0.0 else SAME_COST
 
     @property
     def over(self) -> bool:
@@ -123,7 +128,7 @@ class _Search:
 
     def found(self) -> Found:
         """Tell how far it came."""
-        bound = self.value if self.closed and self.gap == 0.0 else min(self.bound, self.value)
+        bound = self.value if self.closed and self.gap <= self.least_gap else min(self.bound, self.value)
         return Found(
             self.plan, bound, self.closed, nodes=self.nodes,
             time_limited=not self.closed and self.budget.left_s() <= 0.0,
@@ -142,68 +147,52 @@ class _Search:
     def bound_root(self) -> None:
         """Raise the bound as far as tangents alone can show."""
         if self.closed or not self.need.budget.size:
-            self.bound = max(self.bound, min(self.value, self.bound))
             return
-        low, high = self._grid(self.bound) - 1, self._grid(self.value) - 1
+        step = self.unit or max(self.gap / 4.0, ROOT_STEP) * abs(self.value)
+        low, high = math.floor(self.bound / step), self._below(step)
         while low < high and not self.over:
             middle = (low + high + 1) // 2
-            verdict = self.tangents.verdict(self.tangents.root(), self._cost(middle), ROOT_ROUNDS)
+            verdict = self.tangents.verdict(self.tangents.root(), middle * step, ROOT_ROUNDS)
             if verdict.state == "none":
                 low = middle
-            else:
-                high = middle - 1
-                if verdict.plan is not None and verdict.state == "found":
-                    self.accept(verdict.plan)
-                    high = min(high, self._grid(self.value) - 1)
-        self._refuted(low)
+                self._refuted(middle * step)
+                continue
+            high = middle - 1
+            if verdict.state == "found" and verdict.plan is not None:
+                self.accept(verdict.plan)
+                high = min(high, self._below(step))
 
-    def _grid(self, value: float) -> int:
-        """Number of the step of the cost grid at or above a value."""
-        return math.ceil(value / self._step - GRID_SLACK)
+    def _below(self, step: float) -> int:
+        """Number of the last step of a grid of costs that lies below the plan's own."""
+        return math.ceil(self.value / step - GRID_SLACK) - 1
 
-    def _cost(self, number: int) -> float:
-        return number * self._step
-
-    @property
-    def _step(self) -> float:
-        """Distance of the costs that are tried: the unit of all costs, else a part of the gap."""
-        if self.unit > 0.0:
-            return self.unit
-        return max(self.gap / 4.0, 2.0**-BISECTIONS * 1e7) * abs(self.value) or 1.0
-
-    def _refuted(self, number: int) -> None:
-        """Note that no plan costs as little as a step of the grid."""
-        least = self._cost(number + 1) if self.unit > 0.0 else self._cost(number)
-        self.bound = max(self.bound, min(least, self.value))
+    def _refuted(self, cost: float) -> None:
+        """Note that no plan costs as little as this."""
+        self.bound = max(self.bound, min(cost + self.unit, self.value))
 
     # ------------------------------------------------------------------ branch and bound
 
     def close(self) -> None:
-        """Raise the bound step by step; where a step is hard, try to prove the plan itself."""
-        while not self.closed and not self.over:
-            number = (
-                self._grid(self.bound + SLACK * self.value)
-                if self.unit > 0.0
-                else (self._grid(self.bound) + 1)
-            )
-            number = min(number, self._grid(self.value) - 1)
-            done, plan = self._exists(self._cost(number), CHUNK_NODES)
+        """Raise the bound by units; where one is hard, or there are none, prove the plan itself."""
+        while self.unit > 0.0 and not self.closed and not self.over:
+            cost = self.unit * math.ceil(self.bound / self.unit - GRID_SLACK)
+            done, plan = self._exists(min(cost, self._below(self.unit) * self.unit), CHUNK_NODES)
             if plan is not None:
                 self.accept(plan)
-                if self.unit > 0.0 and self.value > self._cost(number) * (1 + SLACK):
-                    break  # found, but the cluster cannot hold it
-                if self.unit <= 0.0:
-                    self.bound = max(self.bound, self._cost(number - 1))
+                if self.value > cost * (1.0 + SLACK):
+                    return  # a plan that the cluster cannot hold
             elif done:
-                self._refuted(number)
+                self._refuted(cost)
             else:
                 break
         while not self.closed and not self.over:
-            aim = self._cost(self._grid(self.value) - 1)
-            done, plan = self._exists(aim, self.most_nodes)
+            cost = self.value * (1.0 - max(self.gap, self.least_gap) / 2.0)
+            if self.unit > 0.0:
+                cost = self._below(self.unit) * self.unit
+            done, plan = self._exists(cost, self.most_nodes)
             if plan is None:
                 if done:
-                    self._refuted(self._grid(self.value) - 1)
+                    self._refuted(cost)
                 return
             value = self.value
             self.accept(plan)
@@ -231,6 +220,10 @@ class _Search:
 
 SLACK = 1e-9
 """Relative: sums of the same costs in another order are the same cost."""
+
+SAME_COST = 1e-6
+"""Relative difference below which costs without a common unit are not told apart: above the
+tolerance on costs inside boxes."""
 
 GRID_SLACK = 1e-6
 """Share of a step by which a cost may lie above it: sums of costs are not exact."""
