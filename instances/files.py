@@ -39,6 +39,12 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def spelt(key: object) -> str:
+    """Spell a key as it is, or as JSON does where it would break the line of an error."""
+    text = str(key)
+    return text if text.isprintable() else shown(text)
+
+
 def read_bytes(path: PathLike) -> bytes:
     """Read a file, unpacked where its name ends in ``.gz``.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from apportion.instances.columns import Floats, Ints, Names
 from apportion.instances.errors import InstanceError, nearest
-from apportion.instances.files import shown
+from apportion.instances.files import shown, spelt
 
 _TOO_LARGE = 2**63  # whole numbers from here on do not fit 64 bits
 
@@ -29,7 +29,7 @@ def known_keys(data: object, known: tuple[str, ...], where: str) -> dict[str, An
     section = cast(dict[str, Any], data)
     for key in section:
         if key not in known:
-            raise InstanceError(f"{where}.{key}: unknown key{nearest(key, known)}")
+            raise InstanceError(f"{where}.{spelt(key)}: unknown key{nearest(key, known)}")
     return section
 
 

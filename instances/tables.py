@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 from apportion.instances.errors import InstanceError, nearest
-from apportion.instances.files import shown
+from apportion.instances.files import shown, spelt
 
 Kind: TypeAlias = Literal[
     "number", "whole", "flag", "text", "texts", "numbers", "wholes", "by_name", "number_or_by_name",
@@ -103,7 +103,7 @@ def read_table(table: Table, data: object, where: str) -> Content:
 
 
 def _under(where: str, key: str) -> str:
-    return f"{where}.{key}" if where else key
+    return f"{where}.{spelt(key)}" if where else spelt(key)
 
 
 def _entry(entry: Value | Table | Rows, value: Any, where: str) -> Any:
@@ -165,7 +165,7 @@ def _by_name(value: Value, given: Any, where: str) -> None:
     if not isinstance(given, Mapping):
         raise InstanceError(f"{where}: expected a table of numbers by name, got {shown(given)}")
     for name, item in cast(Mapping[str, Any], given).items():
-        _number(value, item, f"{where}.{name}")
+        _number(value, item, f"{where}.{spelt(name)}")
 
 
 def _text(value: Value, given: Any, where: str) -> None:

@@ -20,6 +20,7 @@ from apportion.instances.columns import (
     sized,
 )
 from apportion.instances.errors import InstanceError, nearest
+from apportion.instances.files import spelt
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +217,7 @@ def _append(
     table = cast("Mapping[str, Any]", call)
     for key in table:
         if key not in _KEYS:
-            raise InstanceError(f"{where}.{key}: unknown key{nearest(str(key), _KEYS)}")
+            raise InstanceError(f"{where}.{spelt(key)}: unknown key{nearest(str(key), _KEYS)}")
     name = table.get("microservice")
     if not isinstance(name, str) or name not in code:
         hint = nearest(name, code) if isinstance(name, str) else ""

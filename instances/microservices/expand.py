@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from apportion.instances.errors import InstanceError, nearest
-from apportion.instances.files import shown
+from apportion.instances.files import shown, spelt
 from apportion.instances.microservices.call_trees import CallTrees
 from apportion.instances.microservices.class_merge import (
     LEAST_SHARE,
@@ -89,7 +89,7 @@ def expand(
     tables = joint or {}
     for name in tables:
         if name not in services:
-            raise InstanceError(f"joint.{name}: unknown service{nearest(name, names)}")
+            raise InstanceError(f"joint.{spelt(name)}: unknown service{nearest(name, names)}")
     parts: list[list[Any]] = []
     weight: list[float] = []
     owner: list[int] = []
@@ -126,7 +126,8 @@ class _Branches:
         if self.joint is None:
             return self._stages(stages, self.service)
         out: Trees = {}
-        rows = [_joint_row(row, f"joint.{self.service}[{at}]") for at, row in enumerate(self.joint)]
+        table = _listed(self.joint, f"joint.{self.service}")
+        rows = [_joint_row(row, f"joint.{self.service}[{at}]") for at, row in enumerate(table)]
         total = math.fsum(p for _, p in rows)
         if abs(total - 1.0) > PROBABILITY_TOLERANCE:
             raise InstanceError(f"joint.{self.service}: probabilities sum to {total:g}, not to 1")
@@ -200,7 +201,9 @@ class _Branches:
     def _choice(self, data: Mapping[str, Any], where: str) -> Trees:
         for key in data:
             if key not in _CHOICE_KEYS:
-                raise InstanceError(f"{where}.{key}: unknown key{nearest(str(key), _CHOICE_KEYS)}")
+                raise InstanceError(
+                    f"{where}.{spelt(key)}: unknown key{nearest(str(key), _CHOICE_KEYS)}"
+                )
         out: Trees = {}
         total: list[float] = []
         for at, one in enumerate(_listed(data["one_of"], f"{where}.one_of")):
@@ -224,7 +227,9 @@ class _Branches:
         table = cast("Mapping[str, Any]", data)
         for key in table:
             if key not in _CALL_KEYS:
-                raise InstanceError(f"{where}.{key}: unknown key{nearest(str(key), _CALL_KEYS)}")
+                raise InstanceError(
+                    f"{where}.{spelt(key)}: unknown key{nearest(str(key), _CALL_KEYS)}"
+                )
         name, calls = table.get("microservice"), table.get("calls", 1.0)
         if not isinstance(name, str) or name not in self.code:
             hint = nearest(name, self.code) if isinstance(name, str) else ""
@@ -255,7 +260,9 @@ def _joint_row(row: Any, where: str) -> tuple[frozenset[str], float]:
     table = cast("Mapping[str, Any]", row)
     for key in table:
         if key not in _JOINT_KEYS:
-            raise InstanceError(f"{where}.{key}: unknown key{nearest(str(key), _JOINT_KEYS)}")
+            raise InstanceError(
+                f"{where}.{spelt(key)}: unknown key{nearest(str(key), _JOINT_KEYS)}"
+            )
     for key in _JOINT_KEYS:
         if key not in table:
             raise InstanceError(f"{where}.{key} is missing")

@@ -12,7 +12,7 @@ import numpy as np
 
 from apportion.instances.columns import Floats
 from apportion.instances.errors import InstanceError, nearest
-from apportion.instances.files import naming, read_text, shown
+from apportion.instances.files import naming, read_text, shown, spelt
 from apportion.instances.microservices.services import Services
 from apportion.instances.streams import stream
 
@@ -73,7 +73,7 @@ def by_name(value: Any, default: Floats, names: Sequence[str], where: str, what:
         row = {name: at for at, name in enumerate(names)}
         for name, item in cast(Mapping[str, Any], value).items():
             if name not in row:
-                raise InstanceError(f"{where}.{name}: unknown {what}{nearest(name, row)}")
+                raise InstanceError(f"{where}.{spelt(name)}: unknown {what}{nearest(name, row)}")
             out[row[name]] = item
     elif value is not None:
         out[:] = value

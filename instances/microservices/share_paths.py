@@ -9,6 +9,7 @@ import numpy as np
 
 from apportion.instances.columns import Floats
 from apportion.instances.errors import InstanceError, nearest
+from apportion.instances.files import spelt
 from apportion.instances.microservices.call_classes import CallClasses
 from apportion.instances.microservices.request_rates import equal_lengths, of_every
 from apportion.instances.microservices.services import Services
@@ -81,7 +82,7 @@ def named_shares(
     row = {name: at for at, name in enumerate(classes.id.tolist())}
     for name in given:
         if name not in row:
-            raise InstanceError(f"{where}.{name}: unknown class{nearest(name, row)}")
+            raise InstanceError(f"{where}.{spelt(name)}: unknown class{nearest(name, row)}")
     fixed = np.zeros(share.size, dtype=np.bool_)
     fixed[[row[name] for name in given]] = True
     share[[row[name] for name in given]] = list(given.values())
