@@ -67,5 +67,9 @@ LEAST_REQUESTS = 100_000
 """Requests of a service drawn in a round unless asked otherwise: a share of 5 % is then known to
 0.3 % (four standard deviations)."""
 
+MOST_REQUESTS = 5_000_000
+"""Requests of a service drawn in a round at most, unless asked otherwise: a budget of a
+hundred-thousandth would ask for more memory than it is worth."""
+
 LEAST_VIOLATIONS = 100
 """Violations expected among the requests drawn where the SLA is just kept, for tight budgets."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from apportion.executor.microservices.chains import Chain, chains
 from apportion.executor.microservices.seen import Measured
-from apportion.executor.tolerances import LEAST_REQUESTS, LEAST_VIOLATIONS
+from apportion.executor.tolerances import LEAST_REQUESTS, LEAST_VIOLATIONS, MOST_REQUESTS
 from apportion.instances.columns import Floats, Ints
 from apportion.instances.microservices import MicroserviceRound
 from apportion.instances.microservices.laws import loads, rates, shifts_ms
@@ -19,11 +19,15 @@ Phase = tuple[float, Ints]
 
 
 def requests_to_draw(round_: MicroserviceRound, asked: int | None) -> Ints:
-    """Tell how many requests of each service are drawn, shape (S,)."""
+    """Tell how many requests of each service are drawn, shape (S,).
+
+    By default the larger of ``LEAST_REQUESTS`` and ``LEAST_VIOLATIONS`` over the violation
+    budget, but no more than ``MOST_REQUESTS``.
+    """
     if asked is not None:
         return np.full(len(round_.services), asked, dtype=np.int64)
     wanted = np.ceil(LEAST_VIOLATIONS / round_.services.violation_budget)
-    return np.maximum(LEAST_REQUESTS, wanted).astype(np.int64)
+    return np.clip(wanted, LEAST_REQUESTS, MOST_REQUESTS).astype(np.int64)
 
 
 def draw_latencies(

@@ -15,7 +15,7 @@ from apportion.executor.microservices import (
     violation_bounds,
     wilson_interval,
 )
-from apportion.executor.microservices.monte_carlo import draw_round
+from apportion.executor.microservices.monte_carlo import draw_round, requests_to_draw
 from apportion.instances.microservices import (
     CallClasses,
     CallTrees,
@@ -121,6 +121,17 @@ def test_draws_see_phases_order_and_lost_requests():
         assert accepted(1.0 - kept[k], float(of_class[k]), int(measured.class_measured[k]))
     alone = violation_bounds(round_, many)
     assert not accepted(found[1], float(alone.middle[1]), int(total[1]))  # order shows
+
+
+def test_how_many_are_drawn():
+    services = Services.of(["s", "t", "u"], 1.0, 1.0, [0.05, 1e-4, 1e-9])
+    table = Microservices.of(["A"], [1.0], [-0.1])
+    classes = CallClasses.of(
+        ["S", "T", "U"], CallTrees.serial([[1, 1, 1]]), share=[1, 1, 1], service=[0, 1, 2]
+    )
+    round_ = MicroserviceRound(microservices=table, services=services, classes=classes)
+    assert requests_to_draw(round_, None).tolist() == [100_000, 1_000_000, 5_000_000]
+    assert requests_to_draw(round_, 7).tolist() == [7, 7, 7]
 
 
 def test_calls_that_do_not_end_are_infinite():
