@@ -108,9 +108,13 @@ def test_chernoff_never_underrates_and_its_plan_keeps_every_row(seed):
 
 
 def test_the_model_of_the_levels_can_be_written():
-    round_ = application(0)
-    model = Derm(form="levels").compile(round_, None, FREE).model
-    assert model is not None
+    written = [
+        (round_, model)
+        for round_ in map(application, range(8))
+        if (model := Derm(form="levels").compile(round_, None, FREE).model) is not None
+    ]
+    assert len(written) >= 3  # in the others the least admissible counts do, or none do
+    round_, model = written[0]
     solution = Solver(gap=1e-6).solve(model, budget=FREE)
     need = requirements(round_)
     value = need.value(need.low) + solution.objectives[0]
