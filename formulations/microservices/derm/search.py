@@ -128,7 +128,11 @@ class _Search:
 
     def found(self) -> Found:
         """Tell how far it came."""
-        bound = self.value if self.closed and self.gap <= self.least_gap else min(self.bound, self.value)
+        bound = (
+            self.value
+            if self.closed and self.gap <= self.least_gap
+            else min(self.bound, self.value)
+        )
         return Found(
             self.plan, bound, self.closed, nodes=self.nodes,
             time_limited=not self.closed and self.budget.left_s() <= 0.0,
