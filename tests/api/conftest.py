@@ -171,10 +171,11 @@ def _jaeger(loads: list[int], containers: int = 1, seed: int = 0) -> dict[str, A
         count = 60 * load
         starts = 60e6 * minute + np.sort(rng.choice(59_000, count, replace=False)) * 1e3
         own = rng.exponential(1.0 / (rest + slope * load / containers), count) + shift
-        for at, (start, time) in enumerate(zip(starts, own, strict=True)):
+        others = rng.exponential(2.0, count)  # of the front end itself
+        for at, (start, time, other) in enumerate(zip(starts, own, others, strict=True)):
             name = f"{minute}-{at}"
             spans = [
-                _span(name, "a", "p1", start, 1e3 * (time + 4.0), None),
+                _span(name, "a", "p1", start, 1e3 * (time + 3.0 + other), None),
                 _span(name, "b", "p2", start + 1e3, 1e3 * time, "a"),
             ]
             processes = {"p1": {"serviceName": "front"}, "p2": {"serviceName": "back"}}

@@ -181,3 +181,29 @@ def test_renumbering_alone_changes_nothing():
         "ABC",
     )  # fmt: skip
     assert nested(kept_calls(trees, np.array([2, 0, 1])), "BCA") == nested(trees, "ABC")
+
+
+def test_alibaba(tmp_path, command):
+    rng = np.random.default_rng(2)
+    lines = [",traceid,timestamp,rpcid,um,rpctype,dm,interface,rt"]
+    for minute, load in enumerate([2, 4, 6, 8, 2]):
+        for at in range(60 * load):
+            start, name = 60_000 * minute + int(rng.integers(0, 59_000)), f"t{minute}-{at}"
+            own = 1 + int(rng.exponential(1.0 / (0.05 - 0.003 * load)))
+            front = own + 2 + int(rng.exponential(10.0))
+            rows = [
+                (start, "0", "(?)", "http", "entry", front), (start, "0", "(?)", "http", "entry", -front),
+                (start + 1, "0.1", "entry", "rpc", "A", own), (start + 1, "0.1", "entry", "rpc", "A", -own),
+            ]  # fmt: skip
+            lines += [
+                f"{len(lines)},{name},{time},{rpc},{um},{kind},{dm},i,{rt}"
+                for time, rpc, um, kind, dm, rt in rows
+            ]
+    path, out = tmp_path / "MSCallGraph_0.csv", tmp_path / "hour"
+    path.write_text("\n".join(lines) + "\n")
+    done = command("import", "alibaba", path, "--target-ms", "400", "-o", out, "--json")
+    assert done.code == 0, done
+    assert (done.json["microservices"], done.json["rounds"], done.json["dropped"]) == (2, 4, [])
+    world = ap.read_scenario(out)
+    assert world.rate_per_s.ravel() == pytest.approx([2.0, 4.0, 6.0, 8.0], rel=0.05)
+    assert command("simulate", out, "--policy", "erms", "--json").code == 0
