@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import cast
 
@@ -12,6 +13,7 @@ from apportion.executor.microservices.monte_carlo import Phase
 from apportion.executor.tolerances import HOST_RELATIVE
 from apportion.instances.columns import Floats, Ints, freeze
 from apportion.instances.microservices import ExecutorOptions, MicroserviceRound
+from apportion.instances.microservices.microservices import MOST_CONTAINERS
 
 
 class Containers:
@@ -67,35 +69,37 @@ class Containers:
         """Limit changes by stabilisation, step and capacity, in this order."""
         highest = np.max([count for _, count in self._asked], axis=0)
         kept = np.where(asked < there, np.minimum(there, highest), asked)
-        step = self._options.largest_step
-        most = np.full(there.size, np.iinfo(np.int64).max // 2)
-        if np.isfinite(step):
-            most = np.maximum(1, np.floor(step * there * (1.0 + 1e-12))).astype(np.int64)
+        # a step is a share of what is there, and one container at least
+        share = np.floor(self._options.largest_step * there * (1.0 + HOST_RELATIVE))
+        most = np.where(there > 0, np.clip(share, 1.0, MOST_CONTAINERS), 1.0).astype(np.int64)
+        if np.isinf(self._options.largest_step):
+            most[:] = MOST_CONTAINERS
         goal, least = np.clip(kept, there - most, there + most), np.maximum(asked, there - most)
         return self._within_capacity(goal, np.minimum(least, goal), there)
 
     def _within_capacity(self, goal: Ints, least: Ints, there: Ints) -> Ints:
         """Where the cluster is full, let go what was only held back, then start fewer, by row."""
         goal = goal.copy()
+        if not any(excess > 0 for _, excess in self._excess(goal)):
+            return goal
         for floor in (least, np.minimum(goal, there)):
             for m in np.flatnonzero(goal > floor).tolist():
-                over = self._over(goal, m)
-                if over <= 0:
-                    return goal
-                goal[m] -= min(over, int(goal[m] - floor[m]))
+                need = [
+                    math.ceil(excess / of_one[m] * (1.0 - HOST_RELATIVE))
+                    for of_one, excess in self._excess(goal)
+                    if excess > 0 and of_one[m] > 0
+                ]
+                goal[m] -= min(max(need, default=0), int(goal[m] - floor[m]))
         return goal
 
-    def _over(self, goal: Ints, m: int) -> int:
-        """How many containers of a microservice would have to go for all to fit."""
-        table, need = self._round.microservices, 0
-        for of_one, limit in (
-            (table.cpu_cores, capacity_cpu(self._round)),
-            (table.memory_mib, capacity_memory(self._round)),
-        ):
-            excess = float(of_one @ goal) - limit * (1.0 + HOST_RELATIVE)
-            if excess > 0:
-                need = max(need, int(np.ceil(excess / of_one[m])) if of_one[m] > 0 else 1)
-        return need
+    def _excess(self, goal: Ints) -> list[tuple[Floats, float]]:
+        """What a container takes of CPU and memory, and by how much too much of each is asked."""
+        table = self._round.microservices
+        limits = (capacity_cpu(self._round), capacity_memory(self._round))
+        return [
+            (of_one, float(of_one @ goal) - limit * (1.0 + HOST_RELATIVE))
+            for of_one, limit in zip((table.cpu_cores, table.memory_mib), limits, strict=True)
+        ]
 
     def _let_go(self, count: Ints) -> None:
         """Give up containers that start first, the last asked for before the others."""

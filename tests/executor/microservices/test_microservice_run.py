@@ -182,6 +182,21 @@ def test_what_is_held_back_never_overfills_the_cluster():
     assert held[:, 1].tolist() == [4, 6, 8, 8]
 
 
+def test_only_what_takes_room_makes_room():
+    """B takes memory alone: letting it go would free no core."""
+    table = Microservices.of(
+        ["B", "A", "C"], [0.6] * 3, [-0.02] * 3, cpu_cores=[0.0, 1.0, 1.0], memory_mib=1.0
+    )
+    first = start(
+        microservices=table, containers=[5, 5, 1], cpu_cores=6.0,
+        classes=CallClasses.of(["S"], CallTrees.serial([[1], [1], [1]])),
+    )  # fmt: skip
+    done = run(
+        scenario(rounds=1, first=first, share=(1.0,), largest_step=np.inf), Planned([2, 2, 4])
+    )
+    assert done.microservices.held.tolist() == [[5, 2, 4]]
+
+
 def test_the_first_plan_runs_at_once_where_nothing_is_known():
     decider = Planned([7, 4])
     done = run(scenario(rounds=2, first=start(containers=None)), decider)
