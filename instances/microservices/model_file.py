@@ -270,12 +270,12 @@ class _Samples:
     load: list[Floats] = field(default_factory=list["Floats"])
     time: list[Floats] = field(default_factory=list["Floats"])
     stride: int = 1
-    phase: int = 0
+    met: int = 0
     tails: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
 
     def add(self, load: Floats, time: Floats) -> None:
-        at = np.arange(-self.phase % self.stride, load.size, self.stride)
-        self.phase = (self.phase + load.size) % self.stride
+        at = np.arange(-self.met % self.stride, load.size, self.stride)
+        self.met += load.size
         self.load.append(load[at])
         self.time.append(time[at])
         while sum(part.size for part in self.load) > SAMPLES_MOST:

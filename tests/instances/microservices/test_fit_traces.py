@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from apportion.instances.errors import InstanceError
-from apportion.instances.microservices.fit import FitOptions
+from apportion.instances.microservices import model_file
 from apportion.instances.microservices.loads import Loads
 from apportion.instances.microservices.model_file import (
     files_by_kind,
@@ -268,13 +268,25 @@ def test_bad_models(plain: tuple[Path, dict[str, Any]]) -> None:
 
 
 def test_many_samples_are_thinned_alike(traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from apportion.instances.microservices import model_file
-
     whole = fit_traces([traces], containers=CONTAINERS, window_s=WINDOW_S)
     monkeypatch.setattr(model_file, "SAMPLES_MOST", 1000)
-    thin = fit_traces(
-        [traces], containers=CONTAINERS, window_s=WINDOW_S, options=FitOptions(estimator="mean")
-    )
+    thin = fit_traces([traces], containers=CONTAINERS, window_s=WINDOW_S)
     assert thin.fits[0].samples == 1000
     for one, two in zip(whole.fits, thin.fits, strict=True):
         assert two.rate_at_rest_per_ms == pytest.approx(one.rate_at_rest_per_ms, rel=0.15)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("seed", range(20))
+def test_every_so_manieth_sample_is_kept(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_file, "SAMPLES_MOST", 10)
+    rng = np.random.default_rng(seed)
+    samples, count = model_file._Samples(), 0
+    for size in rng.integers(0, 9, 12):
+        part = np.arange(count, count + size, dtype=np.float64)
+        samples.add(part, -part)
+        count += int(size)
+        kept = np.concatenate(samples.load)
+        assert kept.tolist() == list(range(0, count, samples.stride))
+        assert np.concatenate(samples.time).tolist() == (-kept).tolist()
+        assert kept.size <= 10

@@ -47,7 +47,7 @@ LIST: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "List",
     "items": [
-        deployment("front", 3, asked("200m", "512Mi"), asked("0.1", "1Gi", "limits")),
+        deployment("front", 3, {**asked("200m", "512Mi"), **asked("2", "4Gi", "limits")}, asked("0.1", "1Gi", "limits")),
         deployment(
             "back", None, asked(1, "1e9"),
             initContainers=[{"name": "i", "resources": asked("1500m", "1Mi")}],

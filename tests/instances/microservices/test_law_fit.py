@@ -174,6 +174,17 @@ def test_refused(load: Any, time: Any, message: str) -> None:
 
 
 @pytest.mark.quick
+def test_line_that_falls_below_zero_is_trusted_while_it_is_a_rate() -> None:
+    rng = np.random.default_rng(0)
+    count = [5000, 5000, 20]
+    fit = fit_law(
+        np.repeat([10.0, 20.0, 60.0], count), rng.exponential(np.repeat([0.1, 0.2, 1.0], count))
+    )
+    assert fit.rate_at_rest_per_ms + 60 * fit.rate_slope_per_ms < 0
+    assert fit.least_rate_per_ms == pytest.approx(0.1, rel=0.5)  # a tenth of the least rate seen
+
+
+@pytest.mark.quick
 def test_warnings() -> None:
     rng = np.random.default_rng(0)
     load, time = samples(rng, 500, loads=(50.0, 52.0))

@@ -342,6 +342,8 @@ def test_open_telemetry_by_hand(tmp_path: Path) -> None:
     assert traced.own_ms.tolist() == pytest.approx([70, 30, 30])
     assert traced.service.tolist() == ["front GET", "background front"]
     assert traced.failed.tolist() == [True, True]
+    zeros = changed(f"{SPAN}.parentSpanId", "0" * 16)  # how some write that there is none
+    assert read_spans([write(tmp_path, zeros)]) == spans
     older = copy.deepcopy(OTLP)
     group = older["resourceSpans"][0]
     group["instrumentationLibrarySpans"] = group.pop("scopeSpans")
