@@ -45,7 +45,7 @@ class Autopilot:
     )
     name: ClassVar[str] = "autopilot"
     subscribes: ClassVar[frozenset[Reason]] = frozenset()
-    traits: ClassVar[frozenset[str]] = frozenset({"permutation"})
+    traits: ClassVar[frozenset[str]] = frozenset({"permutation", "idle_class", "unit_homogeneous"})
 
     margin: float = 1.15
     percentile: float = 0.95

@@ -100,7 +100,7 @@ class GrandSlam:
     )
     name: ClassVar[str] = "grandslam"
     subscribes: ClassVar[frozenset[Reason]] = frozenset()
-    traits: ClassVar[frozenset[str]] = frozenset({"permutation"})
+    traits: ClassVar[frozenset[str]] = frozenset({"permutation", "idle_class", "unit_homogeneous"})
 
     reference_utilisation: float = 0.6
 
@@ -146,7 +146,7 @@ class Rhythm:
     )
     name: ClassVar[str] = "rhythm"
     subscribes: ClassVar[frozenset[Reason]] = frozenset()
-    traits: ClassVar[frozenset[str]] = frozenset({"permutation"})
+    traits: ClassVar[frozenset[str]] = frozenset({"permutation", "idle_class", "unit_homogeneous"})
 
     reference_utilisation: float = 0.6
 

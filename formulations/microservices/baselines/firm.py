@@ -110,7 +110,7 @@ class Firm:
     )
     name: ClassVar[str] = "firm"
     subscribes: ClassVar[frozenset[Reason]] = frozenset()
-    traits: ClassVar[frozenset[str]] = frozenset()
+    traits: ClassVar[frozenset[str]] = frozenset({"idle_class", "unit_homogeneous"})
 
     step: float = 0.1
     slack: float = 0.3

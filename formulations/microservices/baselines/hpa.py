@@ -53,7 +53,7 @@ class HPA:
     )
     name: ClassVar[str] = "hpa"
     subscribes: ClassVar[frozenset[Reason]] = frozenset()
-    traits: ClassVar[frozenset[str]] = frozenset({"permutation"})
+    traits: ClassVar[frozenset[str]] = frozenset({"permutation", "idle_class", "unit_homogeneous"})
 
     target_utilisation: float = 0.6
     tolerance: float = 0.1

@@ -45,7 +45,7 @@ class Sinan:
     )
     name: ClassVar[str] = "sinan"
     subscribes: ClassVar[frozenset[Reason]] = frozenset()
-    traits: ClassVar[frozenset[str]] = frozenset({"permutation"})
+    traits: ClassVar[frozenset[str]] = frozenset({"permutation", "idle_class", "unit_homogeneous"})
 
     step: float = 0.1
 

@@ -34,7 +34,7 @@ class StaticWorst:
     source: ClassVar[str] = "textbook; see docs/systems/microservice-baselines.md"
     name: ClassVar[str] = "static-worst"
     subscribes: ClassVar[frozenset[Reason]] = frozenset()
-    traits: ClassVar[frozenset[str]] = frozenset()
+    traits: ClassVar[frozenset[str]] = frozenset({"idle_class", "unit_homogeneous"})
 
     headroom: float = 1.0
 

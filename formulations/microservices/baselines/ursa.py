@@ -13,13 +13,16 @@ from apportion.formulations.microservices.baselines.sizing import Sizing
 from apportion.formulations.microservices.forest import Forest
 from apportion.formulations.microservices.plain import SLACK, decided, require_between, room
 from apportion.instances import Budget, Decision, Reason, Stage
-from apportion.instances.columns import Floats, Ints
+from apportion.instances.columns import Bools, Floats, Ints
 from apportion.instances.microservices import MicroserviceRound
 from apportion.instances.microservices.laws import rates
 from apportion.solver import Axis, Model, ModelBuilder, Solution, Solver
 
 _MOST_COLUMNS = 50_000
 """Columns beyond which the model is not tried: HiGHS takes minutes for larger ones."""
+
+
+_NO_CHOICE = "no choice of thresholds meets all targets by the union bound"
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +102,12 @@ class UrsaProgram:
         call = np.repeat(np.arange(called.size), count)
         inside = np.arange(call.size) - np.repeat(np.cumsum(count) - count, count)
         return call, first[call] + inside
+
+    @cached_property
+    def overloaded(self) -> Bools:
+        """Microservices whose calls no count within the bounds carries, shape (M,)."""
+        known = np.isin(np.arange(len(self.round_.microservices)), self.choices.microservice)
+        return ~known & (self.round_.calls_per_s > 0)
 
     @property
     def columns(self) -> int:
@@ -194,12 +203,16 @@ class UrsaProgram:
             note = f"the model of ursa has more than {_MOST_COLUMNS} columns and was not solved"
             plain = self.incumbent()
             return replace(plain, status="NO_SOLUTION", notes=(note, *plain.notes))
+        if self.overloaded.any():
+            plain = self.incumbent()
+            return replace(plain, status="INFEASIBLE", notes=(_NO_CHOICE, *plain.notes))
         start = time.perf_counter()
         answer = solver.solve(model, budget=cast(Any, budget))
         if answer.point is None:
             plain = self.incumbent()
-            note = "no choice of thresholds meets all targets by the union bound"
-            notes = (note, *plain.notes) if answer.status.name == "INFEASIBLE" else plain.notes
+            notes = (
+                (_NO_CHOICE, *plain.notes) if answer.status.name == "INFEASIBLE" else plain.notes
+            )
             return _said(replace(plain, notes=notes), answer)
         counts = np.zeros(len(self.round_.microservices))
         chosen = np.flatnonzero(answer.point[: self.choices.count.size] > 0.5)
@@ -239,7 +252,7 @@ class Ursa:
     )
     name: ClassVar[str] = "ursa"
     subscribes: ClassVar[frozenset[Reason]] = frozenset()
-    traits: ClassVar[frozenset[str]] = frozenset({"permutation"})
+    traits: ClassVar[frozenset[str]] = frozenset({"permutation", "idle_class", "unit_homogeneous"})
 
     levels: int = 10
     parts: int = 8

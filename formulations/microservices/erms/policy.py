@@ -66,8 +66,14 @@ class Erms:
 
     @property
     def traits(self) -> frozenset[str]:
-        """Names and order of rows do not change what a plan costs."""
-        return frozenset({"permutation"})
+        """What a change of names, units or idle classes leaves as it is.
+
+        A looser target never costs more in the exact form; under priorities only where all orders
+        are tried, since it may change the order of the targets.
+        """
+        held = {"permutation", "idle_class", "unit_homogeneous"}
+        settled = self.scheme != "priority" or self.order == "enumerate"
+        return frozenset(held | ({"looser_target"} if self.form == "exact" and settled else set()))
 
     def compile(self, round_: MicroserviceRound, memory: Any, budget: Budget) -> ErmsProgram:
         """Take the lines of the round, or derive them from the laws."""
