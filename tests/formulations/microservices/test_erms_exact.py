@@ -63,7 +63,7 @@ def draw(rng: np.random.Generator, *, services: int = 2, m: int = 3) -> Microser
         ),
         CallClasses.of([f"k{at}" for at in range(len(owner))],
                        CallTrees.nested(trees, ids), share=share, service=owner),
-        linear=linear, cpu_cores=float(rng.integers(6, 30)) if finite else np.inf,
+        linear=linear, cpu_cores=float(rng.integers(8, 30)) if finite else np.inf,
     )  # fmt: skip
 
 

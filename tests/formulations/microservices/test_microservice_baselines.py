@@ -36,6 +36,7 @@ from apportion.instances.microservices import (
     Services,
 )
 from apportion.solver import Budget, Solver
+from apportion.testing import policy_checks
 
 NO_LIMIT = Budget.of(None)
 POLICIES: list[Any] = [
@@ -336,6 +337,21 @@ def test_ursa_splits_the_budget_by_hand() -> None:
     rate = 1.0 - 0.01 * 90.0 / plan.allocation.containers
     assert (np.log(40.0) / rate).sum() <= 10.0
     assert plan.allocation.guaranteed.all()
+
+
+BATTERY = [
+    (policy, judge)
+    for policy in (*POLICIES, Erms(scheme="partition", form="exact"))
+    for _, judge in policy_checks(policy)
+]
+
+
+@pytest.mark.parametrize(
+    ("policy", "judge"), BATTERY,
+    ids=[f"{policy!r}-{judge.__name__}" for policy, judge in BATTERY],
+)  # fmt: skip
+def test_battery(policy: Any, judge: Callable[[], None]) -> None:
+    judge()
 
 
 # --- every policy ------------------------------------------------------------------------------
