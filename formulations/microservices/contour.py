@@ -63,4 +63,4 @@ def _hyperbola(count: int, scale: float, angle: float, step: float) -> tuple[Com
     weights = step / np.pi * np.exp(nodes) * scale * np.cos(along)
     freeze(nodes)
     freeze(weights)
-    return nodes, weights
+    return cast(Complexes, nodes), cast(Complexes, weights)

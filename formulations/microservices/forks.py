@@ -210,7 +210,7 @@ class Fork:
         for depth in range(network.depth - 1, -1, -1):
             own = order[level == depth]
             states, starts = np.unique(network.source[own], return_index=True)
-            steps.append((cast(Ints, states), cast(Ints, starts), cast(Ints, own)))
+            steps.append((states, cast(Ints, starts), cast(Ints, own)))
         return cls(
             network=network,
             rows=np.array(joined.rows, dtype=np.int64),

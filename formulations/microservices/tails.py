@@ -152,7 +152,7 @@ class Tails:
     def _fork_rate(self, fork: Fork, at: int, rate: Floats) -> Floats:
         trees = self.round_.classes.trees
         own = rate[trees.microservice[fork.rows], 0 if rate.shape[1] == 1 else at]
-        return cast(Floats, own / trees.per_request[fork.rows])
+        return own / trees.per_request[fork.rows]
 
     def _dead(self, rate: Floats) -> Bools:
         """Classes that cannot end in time: a call of rate 0, or no room beyond the shifts."""
@@ -204,7 +204,7 @@ class Tails:
             base = fork.transform(own[None], self.s[at])[0]
             turned = fork.slopes(own, self.s[at]) * (product[at] / base * self.weights)
             called = self.round_.classes.trees.microservice[fork.rows]
-            np.add.at(slope, (called, at), -turned.sum(axis=1).real)
+            np.add.at(slope, (called, np.full(called.size, at)), -turned.sum(axis=1).real)
         slope[:, dead] = 0.0
         return self._invert(product, dead), np.minimum(slope, 0.0)
 
@@ -252,7 +252,7 @@ class Tails:
             ratio = ratio[order]
         of_class, called = self.row_class[first], self.microservice[first]
         stuck = (self.room_ms[of_class] <= 0) | (other[called, 0] <= 0)
-        found = self._invert(product[of_class] * ratio, cast(Bools, stuck))
+        found = self._invert(product[of_class] * ratio, stuck)
         out[called, of_class] = found
 
     def _change_fork(
@@ -263,7 +263,7 @@ class Tails:
         who = np.unique(called)
         own, changed = self._fork_rate(fork, at, rate), self._fork_rate(fork, at, other)
         variants = np.where(called[None, :] == who[:, None], changed[None, :], own[None, :])
-        stuck = (variants <= 0).any(axis=1)
+        stuck = cast(Bools, (variants <= 0).any(axis=1))
         base = fork.transform(own[None], self.s[at])[0]
         turned = fork.transform(np.where(stuck[:, None], 1.0, variants), self.s[at])
         rest = np.repeat((product[at] / base)[None], who.size, axis=0)
@@ -272,7 +272,7 @@ class Tails:
             * self._outside(who, at, rate, other)
             * self._other_forks(fork, who, at, rate, other)
         )
-        out[who, at] = self._invert(rest * turned, cast(Bools, stuck))
+        out[who, at] = self._invert(rest * turned, stuck)
 
     def _outside(self, who: Ints, at: int, rate: Floats, other: Floats) -> Complexes:
         """Change of a class's calls outside forks when each of some microservices changes."""
@@ -296,7 +296,8 @@ class Tails:
                 continue
             own, changed = self._fork_rate(one, at, rate), self._fork_rate(one, at, other)
             variants = np.where(called[None, :] == who[:, None], changed[None, :], own[None, :])
-            variants = np.where((variants <= 0).any(axis=1)[:, None], own[None, :], variants)
+            stuck = cast(Bools, (variants <= 0).any(axis=1))
+            variants = np.where(stuck[:, None], own[None, :], variants)
             found = one.transform(np.concatenate((own[None], variants)), self.s[at])
             out *= found[1:] / found[0]
         return out

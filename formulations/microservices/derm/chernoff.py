@@ -10,7 +10,7 @@ Source: the Chernoff form of the specification (reconstructed).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from apportion.formulations.microservices.derm.requirements import Requirements
 from apportion.formulations.microservices.derm.search import Found, reachable
 from apportion.instances.columns import Floats, Ints
 from apportion.instances.microservices import laws
-from apportion.solver import Budget, Model, ModelBuilder, Solver
+from apportion.solver import Model, ModelBuilder, Solver
 
 THETAS = 60
 """Candidates for each class, evenly between zero and its least rate."""
@@ -66,7 +66,7 @@ def log_bound(calls: _Calls, rate: Floats, theta: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         part = np.where(share < 1.0, -np.log1p(-np.minimum(share, 1.0)), np.inf)
     total = np.bincount(calls.of_class, weights=part, minlength=theta.size)
-    return cast(Floats, total - theta * calls.room_ms)
+    return total - theta * calls.room_ms
 
 
 def best_thetas(calls: _Calls, rate: Floats, count: int) -> Floats:
@@ -74,7 +74,7 @@ def best_thetas(calls: _Calls, rate: Floats, count: int) -> Floats:
     least = np.where(np.isfinite(calls.least_rate(rate, count)), calls.least_rate(rate, count), 1.0)
     grid = (np.arange(1, THETAS) / THETAS)[:, None] * least
     values = np.array([log_bound(calls, rate, theta) for theta in grid])
-    return cast(Floats, grid[values.argmin(axis=0), np.arange(count)])
+    return grid[values.argmin(axis=0), np.arange(count)]
 
 
 def chernoff_model(levels: Levels, calls: _Calls, theta: Floats) -> Model:
@@ -146,7 +146,7 @@ def _log_steps(
     return fixed, taken, forced
 
 
-def by_chernoff(need: Requirements, solver: Solver, budget: Budget) -> tuple[Found, Model | None]:
+def by_chernoff(need: Requirements, solver: Solver, budget: Any) -> tuple[Found, Model | None]:
     """Find a safe plan, choose thetas anew at it, and trim the best one.
 
     The bound of the model is not one of the problem, so that nothing is claimed.

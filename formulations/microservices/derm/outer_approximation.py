@@ -21,7 +21,7 @@ from apportion.formulations.microservices.derm.levels import MOST_STEPS, Levels
 from apportion.formulations.microservices.derm.requirements import Requirements
 from apportion.formulations.microservices.derm.search import Found, reachable
 from apportion.instances.columns import Floats, Ints
-from apportion.solver import Budget, Model, ModelBuilder, Solution, Solver, Status
+from apportion.solver import Model, ModelBuilder, Solution, Solver, Status
 
 BREAKS = (
     -40.0, -9.0, -3.0, -1.5, -0.8, -0.5, -0.3, -0.2, -0.14, -0.1, -0.07, -0.05, -0.03, -0.015, 0.0,
@@ -175,7 +175,7 @@ def largest_missing(need: Requirements, plan: Ints, most: Ints) -> Ints:
 
 
 def by_levels(
-    need: Requirements, solver: Solver, budget: Budget, *, tangents: bool = True
+    need: Requirements, solver: Solver, budget: Any, *, tangents: bool = True
 ) -> tuple[Found, Model | None]:
     """Solve level models until the plan of one keeps every row.
 
@@ -212,7 +212,7 @@ def by_levels(
 
 
 def _repeated(
-    levels: Levels, cuts: Cuts, best: Ints, solver: Solver, budget: Budget, *, tangents: bool
+    levels: Levels, cuts: Cuts, best: Ints, solver: Solver, budget: Any, *, tangents: bool
 ) -> tuple[Found, Model]:
     need, base = levels.need, levels.need.value(levels.need.low)
     bound, number = base, 0

@@ -18,6 +18,7 @@ from apportion.formulations.microservices.derm.outer_approximation import (
 from apportion.formulations.microservices.derm.placement import placed
 from apportion.formulations.microservices.derm.requirements import (
     Requirements,
+    bounds,
     requirements,
     sizes,
 )
@@ -60,6 +61,9 @@ class DermProgram:
         need = requirements(
             planned, cast(Any, policy.priority), floor=policy.floor, churn_cost=policy.churn_cost
         )
+        if planned is not round_:  # what the dearest class leaves out is called all the same
+            least = bounds(round_)[0]
+            need = replace(need, low=np.maximum(need.low, least), high=np.maximum(need.high, least))
         return cls(round_, policy, planned, need, notes)
 
     @property

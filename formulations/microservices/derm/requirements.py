@@ -65,7 +65,7 @@ class Requirements:
     def excess(self, met: Floats) -> Floats:
         """By how much each row is missed, as a share of its budget; shape (..., C)."""
         over = (1.0 - met) @ self.weight.T - self.budget
-        return cast(Floats, over / np.maximum(self.budget, BUDGET_FLOOR))
+        return over / np.maximum(self.budget, BUDGET_FLOOR)
 
     def kept(self, containers: Ints) -> bool:
         """Tell whether a plan within the bounds keeps every row."""
@@ -80,7 +80,7 @@ class Requirements:
         """Cost of one container more of each microservice, shape (M,)."""
         if not self.churn_cost:
             return self.cost
-        return cast(Floats, self.cost + np.where(containers < self.before, -1, 1) * self.churn_cost)
+        return self.cost + np.where(containers < self.before, -1, 1) * self.churn_cost
 
     def within_capacity(self, containers: Ints) -> bool:
         """Tell whether the cluster as a whole can hold a plan."""
@@ -90,7 +90,7 @@ class Requirements:
         """Cores and MiB that a plan asks beyond the cluster; shape (2,), not positive: fits."""
         size, capacity = sizes(self.round_), self.capacity
         slack = CAPACITY_TOLERANCE * np.where(np.isfinite(capacity), capacity, 0.0)
-        return cast(Floats, size @ containers - capacity - slack)
+        return size @ containers - capacity - slack
 
 
 BUDGET_FLOOR = 1e-12
@@ -103,7 +103,7 @@ CAPACITY_TOLERANCE = 1e-9
 def sizes(round_: MicroserviceRound) -> Floats:
     """Cores and MiB of a container of each microservice, shape (2, M)."""
     own = round_.microservices
-    return cast(Floats, np.stack((own.cpu_cores, own.memory_mib)))
+    return np.stack((own.cpu_cores, own.memory_mib))
 
 
 def requirements(
@@ -167,7 +167,7 @@ def bounds(round_: MicroserviceRound) -> tuple[Ints, Ints, Ints]:
     high = own.most_containers.copy()
     high[~called] = low[~called]
     before = own.least_containers if round_.containers is None else round_.containers
-    return cast(Ints, np.minimum(low, own.most_containers)), cast(Ints, high), before
+    return cast(Ints, np.minimum(low, own.most_containers)), high, before
 
 
 def called_by_active(round_: MicroserviceRound) -> Bools:
@@ -181,7 +181,7 @@ def is_whole(cost: Floats) -> float:
         return 1.0
     scaled = cost / cost.min()
     for factor in (1, 2, 3, 4, 5, 6, 8, 10, 12, 20, 25, 50, 100):
-        whole = np.round(scaled * factor)
+        whole: Floats = np.round(scaled * factor)
         if np.allclose(whole, scaled * factor, rtol=1e-12, atol=1e-9):
             unit = math.gcd(*whole.astype(np.int64).tolist())
             return float(cost.min()) / factor * unit

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
@@ -260,7 +259,7 @@ def _split(need: Requirements, box: Box, verdict: Verdict) -> list[Box]:
     cut = int(np.clip(np.floor(counts[m]), box.low[m], box.high[m] - 1))
     high, low = box.high.copy(), box.low.copy()
     high[m], low[m] = cut, cut + 1
-    return [replace(box, high=cast(Ints, high)), replace(box, low=cast(Ints, low))]
+    return [replace(box, high=high), replace(box, low=low)]
 
 
 def _prices(need: Requirements) -> np.ndarray:

@@ -180,7 +180,7 @@ class TangentBound:
         given = (share * self.scale) @ need.weight
         away = given * (_missed(z) - _missed(least) - chords.per_class * (z - least))
         assert best is not None
-        return Verdict("open", best[1], nu, z, cast(Floats, away), -missing)
+        return Verdict("open", best[1], nu, z, away, -missing)
 
     def _nu(self, counts: Ints | Floats) -> Floats:
         rate = self.tails.rates(counts, self.need.rank)
@@ -196,7 +196,7 @@ class TangentBound:
             z = np.maximum(-np.log(np.maximum(met, _LEAST_MET)), least)
             value = float(share @ (chords.constant + chords.slope @ z))
             found = min(found, (value, step))
-        return cast(Floats, nu + found[1] * way)
+        return nu + found[1] * way
 
 
 def lanes(need: Requirements) -> Floats:
@@ -205,7 +205,7 @@ def lanes(need: Requirements) -> Floats:
     if need.rank is None:
         return round_.calls_per_s[:, None]
     found = laws.loads(round_, np.ones(len(round_.microservices), dtype=np.int64), need.rank)
-    return cast(Floats, found[:, need.tails.classes])
+    return found[:, need.tails.classes]
 
 
 def _missed(z: Floats) -> Floats:

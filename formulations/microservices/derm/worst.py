@@ -35,7 +35,7 @@ def worst_round(
         if not own.size:
             continue
         calls = round_.demand[:, own]
-        holds = (calls[:, :, None] >= calls[:, None, :]).all(axis=0).all(axis=1)
+        holds = (calls[:, :, None] >= calls[:, None, :]).all(axis=0).min(axis=1)
         if holds.any():
             chosen = int(own[int(holds.argmax())])
         else:
