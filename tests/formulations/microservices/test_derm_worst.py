@@ -1,0 +1,35 @@
+"""The static answer still carries the calls that its dearest class does not make."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from apportion.formulations.microservices import Derm
+from apportion.instances.microservices import laws
+from apportion.instances.microservices.builtin import builtin_round
+from apportion.solver import Budget, Solver
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_worst_carries_what_the_dearest_class_leaves_out(seed: int) -> None:
+    """No graph of the ticket search holds the other: the light one has two of its own."""
+    round_ = builtin_round("ticket-search", seed=seed)
+    budget = Budget.of(None)
+    program = Derm(priority="worst").compile(round_, None, budget)
+    for decision in (program.solve(Solver(), budget), program.incumbent()):
+        plan = decision.allocation
+        assert laws.admissible(round_, plan.containers).all()
+        assert plan.guaranteed.all()
+        assert any("no class makes all calls" in note for note in decision.notes)
+
+
+def test_worst_costs_no_less_than_the_others() -> None:
+    round_, budget = builtin_round("ticket-search"), Budget.of(None)
+    cost = [
+        Derm(priority=priority).compile(round_, None, budget).solve(Solver(), budget).objective
+        for priority in ("budget", "uniform", "worst")
+    ]
+    assert cost == sorted(np.array(cost, dtype=float).tolist())
