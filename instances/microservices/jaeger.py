@@ -107,7 +107,7 @@ def _owner(span: Fields, processes: Fields, where: str) -> str:
 def tag_values(tags: list[Any]) -> dict[str, Any]:
     """Turn a list of tags into a table; what is no tag says nothing."""
     listed = [cast("Fields", tag) for tag in tags if isinstance(tag, dict)]
-    return {tag["key"]: tag.get("value") for tag in listed if "key" in tag}
+    return {tag["key"]: tag.get("value") for tag in listed if isinstance(tag.get("key"), str)}
 
 
 def failed(tags: Fields) -> bool:

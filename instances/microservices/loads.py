@@ -100,15 +100,16 @@ class Loads:
             raise InstanceError(f"window_ms = {window_ms}: must be positive and finite")
         windows, watched_ms = _watched(requests_ms, window_ms)
         number = np.floor(start_ms / window_ms).astype(np.int64)
-        pairs, count = np.unique(np.stack((microservice, number)), axis=1, return_counts=True)
-        at = cast(Ints, np.searchsorted(windows, cast(Ints, pairs[1])))
-        known = np.append(windows, np.iinfo(np.int64).min)[at] == pairs[1]
-        pairs, count, at = pairs[:, known], count[known], at[known]
-        size = np.array([float(containers.get(str(name), 1.0)) for name in ids])[pairs[0]]
+        at = cast(Ints, np.searchsorted(windows, number))
+        known = np.append(windows, np.iinfo(np.int64).min)[at] == number
+        width = max(windows.size, 1)
+        pairs, count = np.unique((microservice * width + at)[known], return_counts=True)
+        who, at = pairs // width, pairs % width
+        size = np.array([float(containers.get(str(name), 1.0)) for name in ids])[who]
         rate = count / sampling / (watched_ms[at] / 1000.0)
         nothing = np.full(count.size, np.nan)
         return cls(
-            ids, pairs[0], pairs[1] * window_ms, rate / np.maximum(size, 1.0), size, nothing,
+            ids, who, windows[at] * window_ms, rate / np.maximum(size, 1.0), size, nothing,
             nothing, window_ms,
         )  # fmt: skip
 
@@ -124,16 +125,18 @@ class Loads:
         """
         code = {str(name): at for at, name in enumerate(self.microservice_id)}
         own = np.array([code.get(str(name), -1) for name in ids], dtype=np.int64)[microservice]
-        at = {
-            (int(m), int(w)): row
-            for row, (m, w) in enumerate(
-                zip(self.microservice, np.round(self.start_ms / self.window_ms), strict=True)
-            )
-        }
+        begun = np.round(self.start_ms / self.window_ms).astype(np.int64)
         number = np.floor(start_ms / self.window_ms).astype(np.int64)
-        pairs, back = np.unique(np.stack((own, number)), axis=1, return_inverse=True)
-        rows = np.array([at.get((int(m), int(w)), -1) for m, w in pairs.T], dtype=np.int64)
-        return rows[back.ravel()] if rows.size else np.full(start_ms.size, -1, dtype=np.int64)
+        windows, place = np.unique(begun, return_inverse=True)
+        width = max(windows.size, 1)
+        order = np.argsort(self.microservice * width + place, kind="stable")
+        keys = (self.microservice * width + place)[order]
+        at = cast(Ints, np.searchsorted(windows, number))
+        there = (own >= 0) & (np.append(windows, np.iinfo(np.int64).min)[at] == number)
+        key = own * width + at
+        row = cast(Ints, np.searchsorted(keys, key))
+        there &= np.append(keys, -1)[row] == key
+        return cast(Ints, np.where(there, np.append(order, -1)[row], -1))
 
 
 def _watched(requests_ms: Floats, window_ms: float) -> tuple[Ints, Floats]:

@@ -124,7 +124,7 @@ def _kind(value: Any, where: str) -> Kind:
     names = list(_KINDS)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
         return _KINDS[names[value]]
-    if value in _KINDS:
+    if isinstance(value, str) and value in _KINDS:
         return _KINDS[value]
     hint = nearest(value, names) if isinstance(value, str) else ""
     raise InstanceError(f"{where}kind = {shown(value)}: is no kind of span{hint}")

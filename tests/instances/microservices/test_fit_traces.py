@@ -238,6 +238,29 @@ def test_loads_by_hand() -> None:
     assert lonely.load_per_s.size == 0
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize("seed", range(20))
+def test_loads_are_found_by_name_and_window(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    known = [(f"m{who}", int(at)) for who in range(4) for at in rng.choice(9, 4, replace=False)]
+    rng.shuffle(known)
+    loads = Loads.of(
+        start_ms=np.array([10.0 * at for _, at in known]),
+        microservice=[name for name, _ in known],
+        load_per_s=np.arange(16.0),
+        containers=np.ones(16),
+        window_ms=10.0,
+    )
+    ids = np.array(["m7", "m2", "m0", "m3"])
+    who, time = rng.integers(0, 4, 50), rng.uniform(-20, 120, 50)
+    rows = loads.row_of(time, who, ids).tolist()
+    row = {pair: at for at, pair in enumerate(known)}
+    assert rows == [
+        row.get((str(ids[one]), int(at // 10)), -1) for one, at in zip(who, time, strict=True)
+    ]
+    assert loads.row_of(np.zeros(0), np.zeros(0, np.int64), ids).size == 0
+
+
 @pytest.fixture
 def plain(tmp_path: Path, traces: Path) -> tuple[Path, dict[str, Any]]:
     path = tmp_path / "model.json"
