@@ -140,6 +140,22 @@ def test_an_acceptance_makes_nothing_easier_but_is_not_a_refusal() -> None:
     assert [one == "ACCEPTED_SLO" for one in state] == [True, True, False, True, True, True, False]
 
 
+def test_a_refusal_says_nothing_of_later_deadlines() -> None:
+    """(2, 1, 3) is laid by moving everybody, after (3, 1, 1) was refused; tried by hand beside."""
+    needs = [
+        (2, 2, 2), (3, 1, 3), (3, 1, 4), (4, 1, 4), (3, 1, 2), (1, 1, 1), (3, 1, 1), (2, 1, 3),
+        (2, 1, 2),
+    ]  # fmt: skip
+    accepted = list[Need]()
+    for one in needs:
+        if fits([*accepted, one], [5] * 4):
+            accepted.append(one)
+    found = decide(EXACT, round_of(5, needs))
+    state = found.per_job["state"].tolist()
+    assert [needs[row] for row, one in enumerate(state) if one == "ACCEPTED_SLO"] == accepted
+    assert (2, 1, 3) in accepted
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_burst_on_a_full_cluster_leaves_nothing_open(seed: int) -> None:
     """Three hundred jobs at once for 64 GPUs: all that are rejected are so with a proof."""
