@@ -250,9 +250,9 @@ def test_the_cheapest_type_is_told() -> None:
         assert (told.accepted, told.extra_gpus, told.extra_type) == (False, *wanted)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(20, 40))
 def test_what_others_lose_is_the_sum_of_their_losses(seed: int) -> None:
-    """Decided with and without the job: value by value, gains left out."""
+    """Decided with and without the job: value by value, gains left out (in 26 and 36 there are some)."""
     rng = np.random.default_rng([44, seed])
     n = int(rng.integers(3, 7))
     needs = [(int(rng.integers(1, 4)), int(rng.integers(1, 4)), 1) for _ in range(n)]
