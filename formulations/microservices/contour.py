@@ -32,6 +32,9 @@ _SETTINGS = (
 )
 _LARGEST = (256, 6.0, 0.10, 0.020)  # tested up to 1600 equal stages
 
+MOST_SURE = 128
+"""Nodes up to which no terms were seen to cancel, wherever u lies."""
+
 TERM_LIMIT = 1e4
 """Terms beyond it cancel to noise; they occur only where u lies so far from the mean that the
 distribution function is 0 or 1 to the last digit."""

@@ -10,7 +10,12 @@ from typing import cast
 
 import numpy as np
 
-from apportion.formulations.microservices.contour import TERM_LIMIT, Complexes, contour
+from apportion.formulations.microservices.contour import (
+    MOST_SURE,
+    TERM_LIMIT,
+    Complexes,
+    contour,
+)
 from apportion.formulations.microservices.forks import Fork
 from apportion.formulations.microservices.stages import stages_of
 from apportion.instances.columns import Bools, Floats, Ints
@@ -131,13 +136,14 @@ class Tails:
         return self._invert(product, dead)
 
     def _transform(self, rate: Floats) -> tuple[Complexes, Bools]:
-        mean = self._means(rate)
+        own = rate[self.microservice, 0 if rate.shape[1] == 1 else self.row_class]
+        dead = self._dead(own, rate)
         product = np.ones(self.s.shape, dtype=np.complex128)
-        if mean.size:
-            own = self.row_class[self.starts]
-            factors = 1.0 + mean[:, None] * self.s[self.row_class]
-            product[own] = 1.0 / np.multiply.reduceat(factors, self.starts, axis=0)
-        dead = self._dead(rate)
+        if own.size:
+            factors = 1.0 + self._mean(own)[:, None] * self.s[self.row_class]
+            product[self.row_class[self.starts]] = 1.0 / np.multiply.reduceat(
+                factors, self.starts, axis=0
+            )
         for fork, at in zip(self.forks, self.fork_class, strict=True):
             if not dead[at]:
                 product[at] *= fork.transform(self._fork_rate(fork, at, rate)[None], self.s[at])[0]
@@ -145,20 +151,46 @@ class Tails:
 
     def _means(self, rate: Floats) -> Floats:
         """Mean time of each call outside forks beyond its shift, shape (E,); 0 where it is endless."""
-        own = rate[self.microservice, 0 if rate.shape[1] == 1 else self.row_class]
-        with np.errstate(divide="ignore"):
-            return cast(Floats, np.where(own > 0, self.calls / own, 0.0))
+        return self._mean(rate[self.microservice, 0 if rate.shape[1] == 1 else self.row_class])
+
+    def _mean(self, own: Floats) -> Floats:
+        if own.size and own.min() > 0.0:
+            return self.calls / own
+        return np.where(own > 0, self.calls / np.where(own > 0, own, 1.0), 0.0)
+
+    def met_at(self, rates: Floats) -> Floats:
+        """Compute the probabilities at several rates at once.
+
+        Parameters
+        ----------
+        rates
+            Shape (Q, M, 1) or (Q, M, A), all above zero where a class calls.
+
+        Returns
+        -------
+        ndarray
+            Shape (Q, A).
+        """
+        if self.forks or not self.calls.size:
+            return np.array([self.met(rate) for rate in rates])
+        own = rates[:, self.microservice, 0 if rates.shape[2] == 1 else self.row_class]
+        factors = 1.0 + (self.calls / own)[:, :, None] * self.s[self.row_class]
+        product = np.ones((rates.shape[0], *self.s.shape), dtype=np.complex128)
+        product[:, self.row_class[self.starts]] = 1.0 / np.multiply.reduceat(
+            factors, self.starts, axis=1
+        )
+        return self._invert(product, self.room_ms <= 0)
 
     def _fork_rate(self, fork: Fork, at: int, rate: Floats) -> Floats:
         trees = self.round_.classes.trees
         own = rate[trees.microservice[fork.rows], 0 if rate.shape[1] == 1 else at]
         return own / trees.per_request[fork.rows]
 
-    def _dead(self, rate: Floats) -> Bools:
+    def _dead(self, own: Floats, rate: Floats) -> Bools:
         """Classes that cannot end in time: a call of rate 0, or no room beyond the shifts."""
         dead = self.room_ms <= 0
-        own = rate[self.microservice, 0 if rate.shape[1] == 1 else self.row_class]
-        dead[self.row_class[own <= 0]] = True
+        if own.size and own.min() <= 0.0:
+            dead[self.row_class[own <= 0]] = True
         for fork, at in zip(self.forks, self.fork_class, strict=True):
             dead[at] |= bool((self._fork_rate(fork, at, rate) <= 0).any())
         return dead
@@ -166,12 +198,12 @@ class Tails:
     def _invert(self, product: Complexes, dead: Bools) -> Floats:
         terms = product * self.weights
         out = terms.sum(axis=-1).real
-        noise = np.abs(terms).max(axis=-1, initial=0.0) > TERM_LIMIT
-        if (
-            noise.any()
-        ):  # so far from the mean that it is 0 or 1: the transform at a real point tells
+        if self.weights.size > MOST_SURE:
+            noise = np.abs(terms).max(axis=-1, initial=0.0) > TERM_LIMIT
+            # so far from the mean that it is 0 or 1: the transform at a real point tells
             out = np.where(noise, (np.abs(product[..., 0]) > 0.5).astype(float), out)
-        return cast(Floats, np.where(dead, 0.0, np.clip(out, 0.0, 1.0)))
+        out = np.minimum(np.maximum(out, 0.0), 1.0)
+        return np.where(dead, 0.0, out) if dead.any() else out
 
     # ------------------------------------------------------------------ slopes
 

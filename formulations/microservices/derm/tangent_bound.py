@@ -23,7 +23,7 @@ from apportion.instances.microservices import laws
 BOUND_TOLERANCE = 1e-8
 """A row counts as missed beyond this share of its budget: above what contours and slopes err."""
 
-_STEPS = (1.0, 0.6, 0.35, 0.2, 0.1, 0.04)
+_STEPS = np.array([1.0, 0.6, 0.35, 0.2, 0.1, 0.04])
 _LEAST_MET = 1e-12  # logarithms of smaller probabilities say nothing
 _CONVERGED = 1e-7
 _PUSH = 2.0  # how fast multipliers follow the rows that are missed
@@ -189,14 +189,12 @@ class TangentBound:
     def _stepped(
         self, nu: Floats, target: Floats, least: Floats, chords: _Chords, share: Floats
     ) -> Floats:
-        way, found = target - nu, (np.inf, 0.0)
-        for step in _STEPS:
-            met = self.tails.met(np.exp(-(nu + step * way)))
-            self.evaluations += 1
-            z = np.maximum(-np.log(np.maximum(met, _LEAST_MET)), least)
-            value = float(share @ (chords.constant + chords.slope @ z))
-            found = min(found, (value, step))
-        return nu + found[1] * way
+        way = target - nu
+        met = self.tails.met_at(np.exp(-(nu + _STEPS[:, None, None] * way)))
+        self.evaluations += _STEPS.size
+        z = np.maximum(-np.log(np.maximum(met, _LEAST_MET)), least)
+        values = z @ (share @ chords.slope)
+        return nu + _STEPS[int(values.argmin())] * way
 
 
 def lanes(need: Requirements) -> Floats:
