@@ -124,6 +124,21 @@ def test_prices_are_those_of_another_cluster(seed: int) -> None:
     assert [row[0] for row in table.rows] == ["a", "b"]
 
 
+def test_one_more_gpu_lets_a_gang_in_beside_a_job_that_stays() -> None:
+    """Three of four GPUs are left, the gang of four is due after a lease: the fifth earns it all."""
+    jobs = Jobs.of(
+        id=["stays", "gang"], gang=[1, 4], work=[1e6, LEASE], throughput_per_s=[[1.0], [1.0]],
+        slo=[False, True], deadline_offsets=[0, 0, 1], deadline_s=[LEASE], deadline_value=[7.0],
+        running=[True, False], previous_type=[0, -1], held_gpus=[1, 0], preemptible=[False, True],
+    )  # fmt: skip
+    told = ap.prices(
+        TrainingRound(cluster=Cluster.uniform({"only": 4}), jobs=jobs), FREE, gap=0.0
+    ).rows[0]
+    assert told[:4] == ("only", 3.0, 7.0, 0.0)
+    wider = TrainingRound(cluster=Cluster.uniform({"only": 5}), jobs=jobs)
+    assert best(wider)[0] == 7.0
+
+
 def test_an_explanation_forces_jobs_by_it() -> None:
     """B is due after one lease: whoever else runs now costs its value; nobody else's."""
     round_ = golden(1)
@@ -168,6 +183,17 @@ def test_buckets_make_it_a_part() -> None:
     assert found.objectives[0] >= best(golden(30))[0] - 1e-6
     with pytest.raises(InstanceError, match="no single model of policy 'unisched'"):
         ap.prices(golden(30), rough)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_buckets_bound_what_single_leases_earn(seed: int) -> None:
+    model = compiled(drawn(seed), replace(FREE, most_slots=0)).model
+    assert model is not None
+    found = EXACT.solve(model, budget=Budget.of(None))
+    value, reward = best(drawn(seed))
+    assert found.objectives[0] >= value - 2e-6
+    if found.objectives[0] <= value + 2e-6:
+        assert found.objectives[1] >= reward - 2e-6
 
 
 def test_broken_promises_make_it_impossible() -> None:
