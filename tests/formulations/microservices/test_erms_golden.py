@@ -165,6 +165,26 @@ def test_the_light_line_where_the_target_lies_left_of_the_inflection() -> None:
     assert decision.allocation.containers.tolist() == [4]  # load 5
 
 
+def test_each_call_has_its_own_line() -> None:
+    # 10 w + 1 then 40 w - 119 from w = 4; 5 w + 3.5 then 20 w + 2 from w = .1; work 20 each
+    linear = LinearLatency(
+        *(
+            np.array(pair)
+            for pair in ((10.0, 5.0), (1.0, 3.5), (40.0, 20.0), (-119.0, 2.0), (4.0, 0.1))
+        )
+    )
+    round_ = MicroserviceRound(
+        lively(["m0", "m1"]), Services.of(["s"], 20.0, 65.0),
+        CallClasses.of(["k"], CallTrees.serial([[1.0], [1.0]])), linear=linear,
+    )  # fmt: skip
+    program, decision = decide(round_)
+    # with both heavy m0 gets -12.4 ms and moves, m1 gets 77.4 ms and stays; then 62 ms are shared
+    assert program.plan.targets.after.tolist() == [False, True]
+    root = np.sqrt([200.0, 400.0])
+    assert program.targets_ms[:, 0] == pytest.approx([1.0, 2.0] + 62.0 * root / root.sum())
+    assert decision.allocation.containers.tolist() == [8, 12]
+
+
 @pytest.mark.parametrize(
     ("scheme", "form", "cost"),
     [
