@@ -86,15 +86,15 @@ def import_trace(
     known = (*_READERS, *KINDS)
     if kind not in known:
         raise InstanceError(f"import: {kind!r} is not a kind of trace{nearest(kind, known)}")
-    told = application or Application()
+    besides = application or Application()
     if kind in KINDS:
         own: Given = {
             "throughputs": throughputs, "timezone": timezone, "gpus": gpus,
             "model_info": model_info, "limit": limit,
         }  # fmt: skip
         _none(own, kind, *own)
-        return import_application(kind, files, out, told, missing=missing, force=force)
-    told.none(kind)
+        return import_application(kind, files, out, besides, missing=missing, force=force)
+    besides.none(kind)
     if limit is not None and limit < 1:
         raise InstanceError(f"import: --limit {limit}: must be at least 1")
     there = out / TOML_NAME

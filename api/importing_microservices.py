@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -177,7 +177,8 @@ def _learned(seen: _Seen, model: FittedModel, told: Application, *, skip: bool) 
     merged, counter = seen.counter.merged(), seen.counter
     laws: list[str] = model.microservices.id.tolist()
     classes = merged.classes
-    called = {counter.microservices[at] for at in np.unique(classes.trees.microservice).tolist()}
+    codes: list[int] = np.unique(classes.trees.microservice).tolist()
+    called = {counter.microservices[at] for at in codes}
     dropped = sorted(called - set(laws))
     if dropped and not skip:
         why = (model.refused or {}).get(dropped[0], "no call of it takes any time")
@@ -254,11 +255,8 @@ def kept_calls(trees: CallTrees, code: Ints) -> CallTrees:
         columns["stage"] += [turns[row[1]][row[2]] for row in rows]
         columns["calls"] += [row[3] for row in rows]
         offsets.append(len(columns["calls"]))
-    return CallTrees(
-        np.array(offsets, dtype=np.int64),
-        *(np.array(columns[name], dtype=np.int64) for name in ("microservice", "parent", "stage")),
-        np.array(columns["calls"], dtype=np.float64),
-    )
+    given: dict[str, Any] = {"offsets": offsets, **columns}
+    return CallTrees(**given)
 
 
 def _written(
@@ -329,7 +327,7 @@ def _by_round(
     total = (count @ of_service)[:, classes.service]
     modelled = 1.0 - services.unmodelled_share[classes.service]
     share = np.divide(count, total, out=np.zeros_like(count), where=total > 0) * modelled
-    return rates, np.where(total > 0, share, classes.share)
+    return rates, cast(Floats, np.where(total > 0, share, classes.share))
 
 
 def _deployed(
@@ -355,7 +353,8 @@ def _deployed(
 
     def taken(name: str, sure: bool) -> Any:
         column, own = getattr(found, name)[at], getattr(laws, name)
-        return np.where(here & ((column > 0) | sure), column, own)
+        out: Any = np.where(here & ((column > 0) | sure), column, own)
+        return out
 
     before = laws.least_containers if round_.containers is None else round_.containers
     with naming(given):

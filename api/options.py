@@ -89,14 +89,16 @@ def parameters(given: Sequence[str] | None) -> dict[str, str]:
 
 def counts(given: Sequence[str] | None, option: str) -> dict[str, float]:
     """Read options ``NAME=NUMBER``, each name once."""
-    out: dict[str, float] = {}
     try:
-        for name, text in settings(given or ()).items():
-            out[name] = float(text)
+        texts = settings(given or ())
     except InstanceError as error:
         raise InstanceError(f"{option}: {error}") from None
-    except ValueError:
-        raise InstanceError(f"{option} {name}={text}: {text!r} is not a number") from None
+    out: dict[str, float] = {}
+    for name, text in texts.items():
+        try:
+            out[name] = float(text)
+        except ValueError:
+            raise InstanceError(f"{option} {name}={text}: {text!r} is not a number") from None
     return out
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -131,7 +131,7 @@ def _targets(laws: Microservices, trees: CallTrees, owner: Ints, services: int) 
     mean = 1.5 / laws.rate_at_rest_per_ms + laws.shift_ms
     longest = np.zeros(services)
     demand = trees.demand(len(laws))
-    np.maximum.at(longest, owner, cast(Floats, mean @ demand))
+    np.maximum.at(longest, owner, mean @ demand)
     return longest
 
 
@@ -141,9 +141,11 @@ def _permuted(round_: MicroserviceRound, rng: np.random.Generator) -> Microservi
     m, s, k = (rng.permutation(len(part)) for part in (laws, services, classes))
     place_of_m, place_of_s = np.argsort(m), np.argsort(s)
     trees = classes.trees
-    rows = [np.arange(trees.offsets[at], trees.offsets[at + 1]) for at in k.tolist()]
-    calls = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
-    offsets = np.concatenate(([0], np.cumsum([row.size for row in rows]))).astype(np.int64)
+    starts: list[int] = trees.offsets.tolist()
+    order: list[int] = k.tolist()
+    calls = np.array([c for at in order for c in range(starts[at], starts[at + 1])], dtype=np.int64)
+    counts = [0, *(starts[at + 1] - starts[at] for at in order)]
+    offsets = np.cumsum(np.array(counts, dtype=np.int64))
     moved = CallTrees(
         offsets, place_of_m[trees.microservice[calls]], trees.parent[calls], trees.stage[calls],
         trees.calls[calls],
@@ -299,7 +301,7 @@ class _Battery:
         )  # fmt: skip
         times = np.arange(_CHANGES + 2)
         return Scenario(
-            name="truth", start=start, rate_per_s=20.0 + 4.0 * times[:, None],
+            name="truth", start=start, rate_per_s=(20.0 + 4.0 * times[:, None]).astype(np.float64),
             share=np.tile([0.7, 0.3], (times.size, 1)), seed=self.seed,
             options=ExecutorOptions(requests=2000),
         )  # fmt: skip
@@ -336,14 +338,12 @@ class _Battery:
         """A class that never occurs changes nothing."""
         for round_ in self.rounds():
             classes, trees = round_.classes, round_.classes.trees
-            calls = trees.offsets[1]  # the first class once more, as one nobody follows
-            more = CallTrees(
-                np.append(trees.offsets, trees.offsets[-1] + calls),
-                *(
-                    np.append(column, column[:calls])
-                    for column in (trees.microservice, trees.parent, trees.stage, trees.calls)
-                ),
-            )  # fmt: skip
+            calls = int(trees.offsets[1])  # the first class once more, as one nobody follows
+            columns: dict[str, Any] = {
+                name: np.append(getattr(trees, name), getattr(trees, name)[:calls])
+                for name in ("microservice", "parent", "stage", "calls")
+            }
+            more = CallTrees(np.append(trees.offsets, trees.offsets[-1] + calls), **columns)
             other = replace(
                 round_,
                 classes=CallClasses(
