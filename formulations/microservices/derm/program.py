@@ -34,6 +34,9 @@ from apportion.solver import Model
 if TYPE_CHECKING:
     from apportion.formulations.microservices.derm.policy import Derm
 
+MOST_NAMED = 5
+"""Names in a note: more would hide the other notes."""
+
 NEAR_LEAST = 0.05
 """A service whose SLA no plan keeps is brought within this share of the least violation there is:
 the last percents cost without end."""
@@ -148,14 +151,19 @@ class DermProgram:
                 gap = float(getattr(solver, "gap", 0.0))
                 return cheapest(need, budget, gap=gap, most_nodes=self.policy.most_nodes)
 
+    @property
+    def exact(self) -> bool:
+        """Whether all tails are known, and not only from above."""
+        return bool(self.need.tails.exact.all())
+
     def _status(self, found: Found, given_up: tuple[int, ...]) -> str:
         if given_up or found.impossible:
-            return "INFEASIBLE"
+            return "INFEASIBLE" if self.exact else "NO_SOLUTION"
         if found.containers is None:
             return "NO_SOLUTION"
         if found.bound is None:
             return "HEURISTIC"
-        return "OPTIMAL" if found.proved else "FEASIBLE"
+        return "OPTIMAL" if found.proved and self.exact else "FEASIBLE"
 
     # ------------------------------------------------------------------ where not all can be kept
 
@@ -207,8 +215,11 @@ class DermProgram:
             f" within {NEAR_LEAST:.0%} of the least violation"
             for s in given_up
         )
+        if not self.exact:
+            notes = (*notes, self._from_above())
         value = self.need.value(counts)
-        bound = found.bound if found.containers is not None and not given_up else None
+        known = found.containers is not None and not given_up and self.exact
+        bound = found.bound if known else None
         gap = None
         if bound is not None:
             gap = max(value - bound, 0.0) / max(abs(value), 1e-12) if value else 0.0
@@ -222,6 +233,17 @@ class DermProgram:
             stages=tuple(replace(one, objective=value, bound=bound, gap=gap) for one in stages),
             notes=(*self.notes, *notes, *missed, *unplaced),
             time_limited=found.time_limited,
+        )
+
+    def _from_above(self) -> str:
+        tails = self.need.tails
+        ids = self.round_.classes.id[tails.classes[~tails.exact]].tolist()
+        some = ", ".join(map(repr, ids[:MOST_NAMED])) + (
+            " and more" if len(ids) > MOST_NAMED else ""
+        )
+        return (
+            f"classes {some}: forks whose latency is only known from above; the plan is safe, and"
+            " nothing is proved of cheaper ones"
         )
 
 

@@ -193,3 +193,15 @@ def test_nobody_calls_and_nothing_is_there():
         CallClasses.of([], CallTrees.serial(np.zeros((0, 0)))),
     )  # fmt: skip
     assert decided(none).allocation.containers.size == 0
+
+
+def test_nothing_is_proved_where_tails_are_only_known_from_above():
+    kinds = Microservices.of(["A", "B", "C", "D"], 0.9, -0.01, shift_ms=[0.1, 0.5, 1.0, 0.2])
+    fork = [{"microservice": "B"}, {"microservice": "C"}]
+    tree = [[{"microservice": "A", "stages": [fork]}, {"microservice": "D"}]]
+    classes = CallClasses.of(["deep"], CallTrees.nested([tree], ["A", "B", "C", "D"]))
+    round_ = MicroserviceRound(kinds, Services.of(["s"], 50.0, 14.0), classes)
+    decision = decided(round_)
+    assert (decision.status, decision.bound) == ("FEASIBLE", None)
+    assert "only known from above" in decision.notes[0]
+    assert decision.allocation.guaranteed.all()
