@@ -16,13 +16,15 @@ from apportion.instances import Budget, Decision, Reason, Stage
 from apportion.instances.columns import Bools, Floats, Ints
 from apportion.instances.microservices import MicroserviceRound
 from apportion.instances.microservices.laws import rates
-from apportion.solver import Axis, Model, ModelBuilder, Solution, Solver
+from apportion.solver import Axis, Model, ModelBuilder, Solution, Solver, Status
 
 _MOST_COLUMNS = 50_000
 """Columns beyond which the model is not tried: HiGHS takes minutes for larger ones."""
 
 
-_NO_CHOICE = "no choice of thresholds meets all targets by the union bound"
+_NO_CHOICE = (
+    "no choice of thresholds meets all targets by the union bound; the lowest thresholds are taken"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,20 +206,24 @@ class UrsaProgram:
             plain = self.incumbent()
             return replace(plain, status="NO_SOLUTION", notes=(note, *plain.notes))
         if self.overloaded.any():
-            plain = self.incumbent()
-            return replace(plain, status="INFEASIBLE", notes=(_NO_CHOICE, *plain.notes))
+            return self._lowest()
         start = time.perf_counter()
         answer = solver.solve(model, budget=cast(Any, budget))
+        if answer.status is Status.INFEASIBLE:
+            return _said(self._lowest(), answer)
         if answer.point is None:
-            plain = self.incumbent()
-            notes = (
-                (_NO_CHOICE, *plain.notes) if answer.status.name == "INFEASIBLE" else plain.notes
-            )
-            return _said(replace(plain, notes=notes), answer)
+            return _said(self.incumbent(), answer)
         counts = np.zeros(len(self.round_.microservices))
         chosen = np.flatnonzero(answer.point[: self.choices.count.size] > 0.5)
         counts[self.choices.microservice[chosen]] = self.choices.count[chosen]
         return _said(decided(self.round_, counts, start=start, stage="levels"), answer)
+
+    def _lowest(self) -> Decision:
+        """Decide where no choice meets the targets: the lowest thresholds miss them least."""
+        start = time.perf_counter()
+        counts = Sizing.of_services(self.round_).at(1.0 / self.levels)
+        lowest = decided(self.round_, counts, start=start, stage="lowest", notes=(_NO_CHOICE,))
+        return replace(lowest, status="INFEASIBLE")
 
 
 def _said(decision: Decision, answer: Solution) -> Decision:
