@@ -109,7 +109,7 @@ class Loads:
         rate = count / sampling / (watched_ms[at] / 1000.0)
         nothing = np.full(count.size, np.nan)
         return cls(
-            ids, who, windows[at] * window_ms, rate / np.maximum(size, 1.0), size, nothing,
+            ids, who, cast(Floats, windows[at] * window_ms), rate / np.maximum(size, 1.0), size, nothing,
             nothing, window_ms,
         )  # fmt: skip
 
