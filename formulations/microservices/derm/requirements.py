@@ -181,8 +181,7 @@ def is_whole(cost: Floats) -> float:
         return 1.0
     scaled = cost / cost.min()
     for factor in (1, 2, 3, 4, 5, 6, 8, 10, 12, 20, 25, 50, 100):
-        whole: Floats = np.round(scaled * factor)
+        whole = cast(Ints, np.round(scaled * factor).astype(np.int64))
         if np.allclose(whole, scaled * factor, rtol=1e-12, atol=1e-9):
-            unit = math.gcd(*whole.astype(np.int64).tolist())
-            return float(cost.min()) / factor * unit
+            return float(cost.min()) / factor * math.gcd(*whole.tolist())
     return 0.0
