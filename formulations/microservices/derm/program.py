@@ -115,7 +115,10 @@ class DermProgram:
         """Search a plan, and under ``queue`` an order of the classes."""
         if self.policy.priority == "queue":
             gap = float(getattr(solver, "gap", 0.0))
-            return cheapest_order(need, budget, gap=gap, most_nodes=self.policy.most_nodes)
+            found, rank = cheapest_order(need, budget, gap=gap, most_nodes=self.policy.most_nodes)
+            if found.containers is not None and replace(need, rank=None).kept(found.containers):
+                rank = None  # an order that a plan does not need only harms who goes last
+            return found, rank
         if self.policy.form == "greedy":
             return self._greedy(need, budget), None
         return self._robust(need, solver, budget), None

@@ -1,4 +1,4 @@
-"""The static answer still carries the calls that its dearest class does not make."""
+"""Derm on two graphs of which neither holds the other: the static answer, and needless orders."""
 
 from __future__ import annotations
 
@@ -33,3 +33,17 @@ def test_worst_costs_no_less_than_the_others() -> None:
         for priority in ("budget", "uniform", "worst")
     ]
     assert cost == sorted(np.array(cost, dtype=float).tolist())
+
+
+def test_an_order_that_a_plan_does_not_need_is_left_out() -> None:
+    """With few heavy requests the least admissible counts do, whoever goes first."""
+    share = {"light": 0.9, "heavy": 0.1}
+    budget = Budget.of(None)
+    round_ = builtin_round("ticket-search", share=share, target_ms=550.0, rate_per_s=10.0)
+    plain = Derm().compile(round_, None, budget).solve(Solver(), budget)
+    ordered = Derm(priority="queue").compile(round_, None, budget).solve(Solver(), budget)
+    assert ordered.objective == plain.objective
+    assert ordered.allocation.rank is None
+    tight = builtin_round("ticket-search", target_ms=450.0)
+    needed = Derm(priority="queue").compile(tight, None, budget).solve(Solver(), budget)
+    assert needed.allocation.rank is not None
