@@ -196,6 +196,19 @@ def test_buckets_bound_what_single_leases_earn(seed: int) -> None:
         assert found.objectives[1] >= reward - 2e-6
 
 
+def test_a_bucket_has_the_gpus_of_its_leases() -> None:
+    """One GPU, buckets of 1, 1 and 2 leases: four jobs of a lease fit before the fourth ends."""
+    jobs = Jobs.of(
+        id=list("abcde"), gang=[1] * 5, work=[LEASE] * 5, throughput_per_s=[[1.0]] * 5,
+        slo=[True] * 5, deadline_offsets=np.arange(6), deadline_s=[4 * LEASE] * 5,
+        deadline_value=[1.0] * 5,
+    )  # fmt: skip
+    round_ = TrainingRound(cluster=Cluster.uniform({"only": 1}), jobs=jobs)
+    model = compiled(round_, replace(FREE, most_slots=0)).model
+    assert model is not None
+    assert EXACT.solve(model, budget=Budget.of(None)).objectives[0] == pytest.approx(4.0)
+
+
 def test_broken_promises_make_it_impossible() -> None:
     """Half of the GPUs fail under two promises: the decision gives one up, the model says why."""
     jobs = Jobs.of(
