@@ -14,6 +14,7 @@ import pytest
 
 from apportion.executor.microservices import check
 from apportion.formulations.microservices.erms import Erms
+from apportion.formulations.microservices.erms.exact import solve_one
 from apportion.formulations.microservices.erms.problem import Workload
 from apportion.formulations.microservices.erms.targets import merged, targets
 from apportion.formulations.microservices.forest import Forest
@@ -245,6 +246,37 @@ def test_shared_containers_against_every_plan(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20, 220))
 def test_shared_containers_against_every_plan_at_length(seed: int) -> None:
     compare(seed)
+
+
+def test_lines_that_jump() -> None:
+    """Three in a chain, each w ms up to w = 4 and w + 10 beyond; work 20: 1 to 5 containers take
+    30, 20, 16.7, 15 and 4 ms, so that the fifth saves more than the fourth."""
+    ids = ["a", "b", "c"]
+    linear = LinearLatency(*(np.full(3, x) for x in (1.0, 0.0, 1.0, 10.0, 4.0)))
+    round_ = MicroserviceRound(
+        Microservices.of(ids, 10.0, -1e-6), Services.of(["s"], 20.0, 40.0),
+        CallClasses.of(["k"], CallTrees.serial(np.ones((3, 1)))), linear=linear,
+    )  # fmt: skip
+    _, decision = decide(round_, form="exact")
+    # of 11 containers 1, 5, 5 take 38 ms, 2, 4, 5 take 39 and 3, 3, 5 take 37.3; 2, 3, 5 take 40.7
+    assert (decision.status, decision.objective) == ("OPTIMAL", 11.0)
+
+
+@pytest.mark.parametrize("seed", [4, 12, 13, 34, 38, 74])
+def test_the_best_order_by_a_little(seed: int) -> None:
+    """Rounds in which another order than that of the targets is best, some by half a container."""
+    round_ = replace(draw(np.random.default_rng(4000 + seed), services=3), cpu_cores=np.inf)
+    kinds = replace(round_.microservices, most_containers=np.full(3, 10**6))
+    round_ = replace(round_, microservices=kinds)
+    program, rule = decide(round_, form="exact")
+    _, best = decide(round_, form="exact", order="enumerate")
+    costs = []
+    for order in itertools.permutations(range(len(round_.services))):
+        problem, guess = program._problem(np.array(order))
+        found = solve_one(problem, round_, guess, np.inf, Solver(gap=0.0), NO_LIMIT)
+        costs.append(float(problem.cost @ found.counts))
+    assert best.status == "OPTIMAL"
+    assert best.objective == min(costs) < rule.objective
 
 
 def compare_apart(seed: int) -> None:

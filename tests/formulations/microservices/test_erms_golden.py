@@ -10,7 +10,7 @@ import pytest
 
 from apportion.executor.microservices import check
 from apportion.formulations.microservices.erms import Erms
-from apportion.formulations.microservices.erms.exact import cheapest
+from apportion.formulations.microservices.erms.exact import cheapest, incumbent, solve_one
 from apportion.formulations.microservices.erms.problem import Workload
 from apportion.instances.errors import InstanceError
 from apportion.instances.microservices import (
@@ -227,6 +227,19 @@ def test_priority_to_the_other_service_costs_more() -> None:
     )
     assert found.counts is not None
     assert (found.status, int(found.counts.sum())) == ("OPTIMAL", 44)
+
+
+def test_a_search_for_something_cheaper_finds_one_container_less() -> None:
+    work = Workload(shared(), straight([400.0, 100.0, 100.0]))
+    problem = work.together(work.of_order(np.array([0, 1])), work.request_target_ms)
+    guess = np.array([14.0, 4.0, 1000.0])  # P fast: a first plan far from the best
+    for best, status in ((np.inf, "OPTIMAL"), (39.0, "OPTIMAL"), (38.0, "WORSE")):
+        found = solve_one(problem, shared(), guess, best, Solver(gap=0.0), NO_LIMIT)
+        assert found.status == status
+        assert found.counts is None or int(found.counts.sum()) == 38
+    first = incumbent(problem, shared(), guess)
+    assert first is not None
+    assert int(first.sum()) > 39
 
 
 def test_enumerated_orders_find_the_same() -> None:

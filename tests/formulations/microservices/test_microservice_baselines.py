@@ -293,6 +293,17 @@ def test_static_worst_plans_for_the_longer_graph_at_the_highest_rate() -> None:
     assert decide(policy, slow, memory).allocation == third.allocation
 
 
+def test_static_worst_carries_all_services_at_once() -> None:
+    both = MicroserviceRound(
+        Microservices.of(["m"], 1.0, -0.1), Services.of(["s", "t"], 30.0, 50.0),
+        CallClasses.of(["s", "t"], CallTrees.serial([[1.0, 1.0]]), share=[1.0, 1.0], service=[0, 1]),
+    )  # fmt: skip
+    decision = decide(StaticWorst(), both)
+    # exp(-rate 50) <= .05: load 9.4 at most, of 60 calls
+    assert decision.allocation.containers.tolist() == [7]
+    assert decision.allocation.guaranteed.all()
+
+
 def test_static_worst_ignores_shares() -> None:
     rare = replace(example(), classes=example().classes.with_share([0.999, 0.001]))
     rate = example().services.rate_per_s
