@@ -20,6 +20,7 @@ from apportion.instances.microservices import (
 )
 
 pytestmark = pytest.mark.quick
+SEEDS = [*range(20), *(pytest.param(s, marks=pytest.mark.slow) for s in range(20, 200))]
 
 
 def round_of(**changes):
@@ -146,7 +147,7 @@ def test_claims_with_forks_are_refuted_from_three_millionths_on():
     assert rules(forked(budget=true - 1e-8), Allocation.of(counts, [True])) == set()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_corrupted_claims_of_random_serial_plans(seed):
     """A budget a millionth below the violation refutes the claim, one at it does not."""
     rng = np.random.default_rng(seed)

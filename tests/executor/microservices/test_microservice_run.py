@@ -36,6 +36,7 @@ from apportion.instances.microservices import (
 )
 
 HERE = Path(__file__).parent
+SEEDS = [*range(20), *(pytest.param(s, marks=pytest.mark.slow) for s in range(20, 200))]
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +207,7 @@ def test_the_first_plan_runs_at_once_where_nothing_is_known():
     assert done.microservices.started.sum() == 0
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_serving_stays_within_bounds(seed):
     """Invariant 19, whatever is asked for and however it is delayed."""
     rng = np.random.default_rng(seed)

@@ -28,6 +28,7 @@ from apportion.instances.microservices import (
 )
 
 NAMES = [f"m{i}" for i in range(40)]
+SEEDS = [*range(20), *(pytest.param(s, marks=pytest.mark.slow) for s in range(20, 200))]
 
 
 def exact_tail(rates, time):
@@ -101,7 +102,7 @@ def test_rates_a_few_ulps_apart():
     assert low == pytest.approx(0.0321426583, abs=1e-10)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_serial_bounds_hold_the_exact_tail(seed):
     """Rates that differ by orders of magnitude, some of them hardly at all."""
     rng = np.random.default_rng(seed)
@@ -196,7 +197,7 @@ def test_shifts_are_not_rounded_where_nothing_follows():
     assert high - low < 1e-10
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_forks_hold_inclusion_and_exclusion(seed):
     rng = np.random.default_rng(seed)
     root, members = rng.uniform(0.2, 1.0), rng.uniform(0.1, 1.0, int(rng.integers(2, 5)))
@@ -215,7 +216,7 @@ def test_forks_hold_inclusion_and_exclusion(seed):
     assert low <= sum(1.0 - one for one in alone)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_nested_trees_agree_with_draws_and_shrink(seed):
     """Invariant 14, with shifts: no closed form here, so a fine bracket against 2e5 draws."""
     rng = np.random.default_rng(100 + seed)
@@ -341,7 +342,7 @@ def test_what_does_not_end_and_what_does_not_occur():
     assert found.class_middle[0] < 1.0
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_order_among_classes(seed):
     """Invariant 16: nobody is worse off than in order of arrival, the last are as they were."""
     rng = np.random.default_rng(seed)
