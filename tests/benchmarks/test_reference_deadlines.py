@@ -129,6 +129,7 @@ def test_tables(bench: Any, tmp_path: Path) -> None:
     assert len(lines) == 3
     assert lines[1].startswith(f"SLO,{first.policy},0.5000,")
     assert "Not run: SLO edf," in (tmp_path / "deadlines_chronus.md").read_text()
+    assert "before promises were counted" in (tmp_path / "deadlines_chronus.md").read_text()
     assert f"| {second.policy} |  |" in (tmp_path / "deadlines_chronus.md").read_text()
 
 
