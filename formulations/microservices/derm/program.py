@@ -41,6 +41,10 @@ NEAR_LEAST = 0.05
 """A service whose SLA no plan keeps is brought within this share of the least violation there is:
 the last percents cost without end."""
 
+HOPELESS_NODES = 500
+"""Boxes searched where an SLA is given up: nothing is proved then, and rows near the least violation
+make boxes without end."""
+
 
 @dataclass(frozen=True, eq=False)
 class DermProgram:
@@ -98,6 +102,9 @@ class DermProgram:
         """Search the cheapest plan within the budget."""
         start = time.perf_counter()
         need, given_up = self._achievable()
+        if given_up and self.policy.most_nodes > HOPELESS_NODES:
+            short = replace(self.policy, most_nodes=HOPELESS_NODES)
+            return replace(self, policy=short).solve(solver, budget)
         found, rank = self._searched(need, solver, budget)
         fallback = found.containers
         status = self._status(found, given_up)

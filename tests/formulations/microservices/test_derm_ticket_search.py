@@ -47,3 +47,16 @@ def test_an_order_that_a_plan_does_not_need_is_left_out() -> None:
     tight = builtin_round("ticket-search", target_ms=450.0)
     needed = Derm(priority="queue").compile(tight, None, budget).solve(Solver(), budget)
     assert needed.allocation.rank is not None
+
+
+def test_what_cannot_be_kept_is_not_searched_without_end() -> None:
+    """Heavy requests take 176 ms of shifts alone: at 200 ms the search would fill its 20,000 boxes."""
+    budget = Budget.of(None)
+    round_ = builtin_round("ticket-search", target_ms=200.0, rate_per_s=10.0)
+    for form in ("search", "greedy"):
+        policy = Derm(priority="uniform", form=form)
+        decision = policy.compile(round_, None, budget).solve(Solver(), budget)
+        assert decision.status == "INFEASIBLE"
+        assert decision.bound is None
+        nodes = [int(one.note.split()[0]) for one in decision.stages if one.note]
+        assert all(count <= 500 for count in nodes)
