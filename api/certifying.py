@@ -139,9 +139,11 @@ def _of_model(
         gone = left_out(round_, planned.allocation, carried)
         head = {"schema": POLICY_SCHEMA, "tolerance": max(gap, ROUNDED), "left_out": gone}
         return None if proof is None else {**head, "proof": proof}
-    model: Model | None = getattr(program, "model", None)
     solution: Solution | None = getattr(planned, "solution", None)
-    if model is None or solution is None:
+    if solution is None:  # before the model, which some programs only build when asked
+        return None
+    model: Model | None = getattr(program, "model", None)
+    if model is None:
         return None
     if isinstance(program, Valued):
         gap = max(gap, ROUNDED)

@@ -243,7 +243,7 @@ class ModelQuestions:
     @cached_property
     def duals(self) -> Floats | None:
         """Change of the policy's objective per unit by which each row's side is raised."""
-        if not self.solved or self.base.duals is None or len(self.model.objectives) > 1:
+        if len(self.model.objectives) > 1 or not self.solved or self.base.duals is None:
             return None
         return np.asarray(self.base.duals, dtype=np.float64) * self.slope
 
