@@ -147,7 +147,8 @@ def _scaled(round_: MicroserviceRound, base: Ints, counts: Ints) -> Ints:
     out = base + np.floor(low * extra).astype(np.int64)
     if not fits(round_, out):  # not even the base does: bounds and cluster contradict
         return base
-    for row in np.argsort(np.floor(low * extra) - low * extra, kind="stable").tolist():
+    remainder = np.round(low * extra - np.floor(low * extra), 9)  # equal ones in order of rows
+    for row in np.argsort(-remainder, kind="stable").tolist():
         if out[row] < counts[row]:
             out[row] += 1
             if not fits(round_, out):

@@ -23,6 +23,7 @@ from apportion.formulations.microservices.baselines import (
 from apportion.formulations.microservices.baselines.autopilot import weighted_percentile
 from apportion.formulations.microservices.baselines.static_worst import worst_plan
 from apportion.formulations.microservices.erms import Erms
+from apportion.formulations.microservices.plain import fitted
 from apportion.formulations.microservices.tails import Tails
 from apportion.instances.errors import InstanceError
 from apportion.instances.memory_json import dump_memory, load_memory
@@ -99,6 +100,35 @@ def one(rate: float = 30.0, **more: Any) -> MicroserviceRound:
         Microservices.of(["m"], 1.0, -0.1, least_containers=1, most_containers=100),
         Services.of(["s"], rate, 50.0), CallClasses.of(["k"], CallTrees.serial([[1.0]])), **more,
     )  # fmt: skip
+
+
+def cluster(cores: float, rate: float = 0.0, **more: Any) -> MicroserviceRound:
+    """Two microservices of a core a container; the first is called, 10 calls/s on a container."""
+    return MicroserviceRound(
+        Microservices.of(["a", "b"], 1.0, -0.1, least_rate_per_ms=0.1, cpu_cores=1.0, **more),
+        Services.of(["s"], rate, 50.0), CallClasses.of(["k"], CallTrees.serial([[1.0], [0.0]])),
+        cpu_cores=cores,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("round_", "wanted", "expected"),
+    [
+        (cluster(30.0), [10, 20], [10, 20]),
+        (cluster(15.0), [10, 20], [5, 10]),
+        (cluster(8.0), [10, 5], [6, 2]),  # 5 and 2 by the factor, one more to the first
+        (cluster(10.0, 36.0), [10, 6], [7, 3]),  # 4 carry the load, 6 are shared
+        (cluster(3.0, 36.0), [10, 6], [2, 1]),  # not even those fit: all from the bounds up
+        (cluster(3.0, least_containers=[0, 2]), [10, 6], [1, 2]),
+        (cluster(30.0, most_containers=[4, 30]), [10, 5.5], [4, 6]),
+        (cluster(30.0, most_containers=[4, 30]), [np.inf, 0.0], [4, 0]),
+    ],
+)
+def test_plans_are_cut_to_size(round_: MicroserviceRound, wanted: Any, expected: Any) -> None:
+    found = fitted(round_, np.array(wanted, dtype=float))
+    assert found.containers.tolist() == expected
+    assert found.whole == (found.containers.tolist() == np.ceil(wanted).tolist())
+    assert bool(found.notes) != found.whole
 
 
 # --- HPA -------------------------------------------------------------------------------------
