@@ -25,6 +25,8 @@ HEADLINE = (
     "jct_mean_s",
     "jct_p99_s",
     "makespan_s",
+    "deadline_miss_fraction",
+    "best_effort_jct_mean_s",
     "ftf_share_mean",
     "ftf_share_max",
     "starvation_max_s",
@@ -33,6 +35,9 @@ HEADLINE = (
     "decide_p95_s",
 )
 """What a comparison shows people unless asked otherwise; CSV and JSON carry every metric."""
+
+OF_DEADLINES = ("deadline_miss_fraction", "best_effort_jct_mean_s")
+"""Shown only where some job has a deadline."""
 
 
 def comparison_table(
@@ -78,6 +83,8 @@ def comparison_table(
 
     # A column of zeros tells nobody anything; it returns as soon as one job is left over.
     hidden = () if left_over else ("unfinished",)
+    if not any(one.slo_jobs for found in groups.values() for one in found):
+        hidden = (*hidden, *OF_DEADLINES)
     return side_by_side(
         groups, DEFINITIONS, title=title, shown=shown, hidden=hidden,
         fairness=Fairness("unfinished", _fewest), notes=notes,

@@ -186,3 +186,13 @@ def test_utilisation_over_time(three_jobs: Run, no_jobs: Run):
 def test_a_bar_averages_what_it_covers(three_jobs: Run):
     # One bar over 200 s: 250 of 400 GPU-seconds on fast are busy.
     assert utilisation_figure(three_jobs, width=1).plain.splitlines()[1] == "fast  ▅   62%"
+
+
+def test_deadlines_are_compared_where_some_job_has_one(metrics: TrainingMetrics):
+    missed = replace(metrics, slo_jobs=4, deadline_miss_fraction=0.25, best_effort_jct_mean_s=600.0)
+    told = comparison_table([(Labels("edf"), missed), (Labels("fifo"), metrics)]).to_text(width=200)
+    assert "25.0" in told
+    assert "25.0" not in comparison_table([(Labels("fifo"), metrics)]).to_text(width=200)
+    label = DEFINITIONS["deadline_miss_fraction"].label
+    assert label.split()[0] in told
+    assert label not in comparison_table([(Labels("fifo"), metrics)]).to_markdown()
