@@ -352,8 +352,10 @@ def _deployed(
     here = at >= 0
 
     def taken(name: str, sure: bool) -> Any:
-        column, own = getattr(found, name)[at], getattr(laws, name)
-        out: Any = np.where(here & ((column > 0) | sure), column, own)
+        column: Any = getattr(found, name)[at]
+        out: Any = getattr(laws, name).copy()
+        rows = here if sure else here & (column > 0)
+        out[rows] = column[rows]
         return out
 
     before = laws.least_containers if round_.containers is None else round_.containers
