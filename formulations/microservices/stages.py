@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import cast
 
-from apportion.formulations.microservices.forks import Branch, Fork, few_enough
+from apportion.formulations.microservices.forks import Branch, Fork
 from apportion.instances.columns import Ints
 from apportion.instances.microservices import MicroserviceRound, laws
 
@@ -15,9 +15,8 @@ class Stages:
     """One class: calls that follow one another, forks between them, and the time they all share.
 
     ``rows`` are rows of the round's call trees; ``shift_ms`` is the part of the latency that no
-    number of containers changes. ``exact`` is False where branches with forks of their own have
-    different shifts, and where a fork has too many states: there the latency is taken for longer
-    than it is, so that no plan is thought better than it is.
+    number of containers changes. ``exact`` is False where a fork has too many states: there the
+    latency is taken for longer than it is, so that no plan is thought better than it is.
     """
 
     rows: list[int] = field(default_factory=list[int])
@@ -62,25 +61,16 @@ def _append(
             out.shift_ms += shift[members[0]]
             _append(out, members[0], below, stage, shift)
             continue
-        branches = few_enough([_branch(row, below, stage, shift) for row in members])
-        longest = max(branch.shift_ms for branch in branches)
-        lead = [longest - branch.shift_ms for branch in branches]
-        exact = all(branch.exact for branch in branches)
-        if any(ahead > 0.0 and not b.is_chain for ahead, b in zip(lead, branches, strict=True)):
-            exact = False
-            lead = [ahead * b.is_chain for ahead, b in zip(lead, branches, strict=True)]
-        out.forks.append(Fork.of(branches, lead))
-        out.shift_ms += longest
-        out.exact &= exact
+        joined = Branch.fork([_branch(row, below, stage, shift) for row in members])
+        out.forks.append(Fork.of(joined))
+        out.shift_ms += joined.shift_ms
+        out.exact &= joined.exact
 
 
 def _branch(row: int, below: dict[int, list[int]], stage: Ints, shift: list[float]) -> Branch:
     """Build one branch: a call and all that is below it."""
     out = Branch.call(row, shift[row])
     for members in _members(row, below, stage):
-        inner = few_enough([_branch(one, below, stage, shift) for one in members])
-        joined = inner[0]
-        for one in inner[1:]:
-            joined = joined.beside(one)
-        out = out.then(joined)
+        inner = [_branch(one, below, stage, shift) for one in members]
+        out = out.then(inner[0] if len(inner) == 1 else Branch.fork(inner))
     return out

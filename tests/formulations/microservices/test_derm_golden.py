@@ -196,12 +196,23 @@ def test_nobody_calls_and_nothing_is_there():
 
 
 def test_nothing_is_proved_where_tails_are_only_known_from_above():
-    kinds = Microservices.of(["A", "B", "C", "D"], 0.9, -0.01, shift_ms=[0.1, 0.5, 1.0, 0.2])
-    fork = [{"microservice": "B"}, {"microservice": "C"}]
-    tree = [[{"microservice": "A", "stages": [fork]}, {"microservice": "D"}]]
-    classes = CallClasses.of(["deep"], CallTrees.nested([tree], ["A", "B", "C", "D"]))
-    round_ = MicroserviceRound(kinds, Services.of(["s"], 50.0, 14.0), classes)
+    ids = [f"m{at}" for at in range(12)]
+    kinds = Microservices.of(ids, 0.9, -0.01)
+    trees = CallTrees.nested([[[{"microservice": name} for name in ids]]], ids)
+    round_ = MicroserviceRound(
+        kinds, Services.of(["s"], 50.0, 14.0), CallClasses.of(["wide"], trees)
+    )
     decision = decided(round_)
     assert (decision.status, decision.bound) == ("FEASIBLE", None)
     assert "only known from above" in decision.notes[0]
     assert decision.allocation.guaranteed.all()
+
+
+def test_forks_in_forks_with_shifts_of_their_own_are_proved():
+    kinds = Microservices.of(["A", "B", "C", "D"], 0.9, -0.01, shift_ms=[0.1, 0.5, 1.0, 0.2])
+    fork = [{"microservice": "B"}, {"microservice": "C"}]
+    tree = [[{"microservice": "A", "stages": [fork]}, {"microservice": "D"}]]
+    classes = CallClasses.of(["deep"], CallTrees.nested([tree], ["A", "B", "C", "D"]))
+    decision = decided(MicroserviceRound(kinds, Services.of(["s"], 50.0, 14.0), classes))
+    assert decision.status == "OPTIMAL"
+    assert decision.bound == decision.objective
