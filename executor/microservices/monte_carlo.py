@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
-
 import numpy as np
 
 from apportion.executor.microservices.chains import Chain, chains
@@ -100,7 +98,7 @@ def draw_round(
     for (_, containers), counts in zip(phases, per_phase, strict=True):
         of_class = rates(round_.microservices, loads(round_, containers, rank))
         column = 0 if rank is None else trees.class_of
-        rate = cast(Floats, of_class[trees.microservice, column] / trees.per_request)
+        rate = of_class[trees.microservice, column] / trees.per_request
         for k in np.flatnonzero(counts[: len(classes)]).tolist():
             measured.add(k, draw_latencies(known[k], rate, shifts, int(counts[k]), rng[1]))
         for service, count in enumerate(counts[len(classes) :].tolist()):

@@ -179,7 +179,7 @@ def is_whole(cost: Floats) -> float:
     """Give the largest number of which all costs are whole multiples, 0 where none is found."""
     if not cost.size:
         return 1.0
-    scaled = cost / cost.min()
+    scaled: Floats = cost / cost.min()
     for factor in (1, 2, 3, 4, 5, 6, 8, 10, 12, 20, 25, 50, 100):
         whole = cast(Ints, np.round(scaled * factor).astype(np.int64))
         if np.allclose(whole, scaled * factor, rtol=1e-12, atol=1e-9):
