@@ -11,7 +11,12 @@ import numpy as np
 
 from apportion.formulations.microservices.baselines.recalled import current, last_plan
 from apportion.formulations.microservices.forest import Forest
-from apportion.formulations.microservices.plain import PlainProgram, decided, require_between
+from apportion.formulations.microservices.plain import (
+    SLACK,
+    PlainProgram,
+    decided,
+    require_between,
+)
 from apportion.formulations.microservices.tails import Tails
 from apportion.instances import Budget, Decision, Reason
 from apportion.instances.columns import LARGEST, Bools, Floats, Ints
@@ -79,16 +84,18 @@ class _Seen:
         kept = Tails.of(strict).violations(self.now) <= services.violation_budget
         return kept | (services.rate_per_s <= 0)
 
-    def critical(self, service: int) -> Ints:
-        """Microservices on the critical path of the longest class of a service, by P95."""
+    def critical(self, service: int) -> Floats:
+        """P95 time that each microservice adds to the critical path of a service's longest class,
+        shape (M,); 0 off that path."""
         forest = Forest.of(self.round_)
         own = forest.repeats * self.percentiles[1][forest.microservice]
         length = forest.latency(own)[0][forest.calls :]
         length = np.where(forest.root_service == service, length, -1.0)
         if not length.size:
-            return np.zeros(0, dtype=np.int64)
+            return np.zeros(len(self.round_.microservices))
         on = forest.critical(own) & (forest.root == int(length.argmax()))
-        return np.unique(forest.microservice[on])
+        size = len(self.round_.microservices)
+        return np.bincount(forest.microservice[on], own[on], size)
 
 
 @dataclass(frozen=True)
@@ -140,13 +147,18 @@ class Firm:
 
     @staticmethod
     def _guilty(seen: _Seen, service: int, plan: Ints) -> Bools:
-        """The one on the critical path that varies most; all that are overloaded."""
+        """The one on the critical path that varies most; all that are overloaded.
+
+        Of several that vary alike, as calls without a shift do, the one that takes most time.
+        """
         out = np.zeros(plan.size, dtype=np.bool_)
-        path = seen.critical(service)
-        path = path[plan[path] < seen.round_.microservices.most_containers[path]]
+        time_ms = seen.critical(service)
+        path = np.flatnonzero((time_ms > 0) & (plan < seen.round_.microservices.most_containers))
         if path.size:
-            out[path[seen.suspicion[path].argmax()]] = True
-            out[path[np.isinf(seen.suspicion[path])]] = True
+            suspicion = seen.suspicion[path]
+            alike = path[suspicion >= suspicion.max() * (1.0 - SLACK)]
+            out[alike[time_ms[alike].argmax()]] = True
+            out[path[np.isinf(suspicion)]] = True
         return out
 
     def remember(
