@@ -171,14 +171,17 @@ class Tails:
         ndarray
             Shape (Q, A).
         """
-        if self.forks or not self.calls.size:
-            return np.array([self.met(rate) for rate in rates])
-        own = rates[:, self.microservice, 0 if rates.shape[2] == 1 else self.row_class]
-        factors = 1.0 + (self.calls / own)[:, :, None] * self.s[self.row_class]
         product = np.ones((rates.shape[0], *self.s.shape), dtype=np.complex128)
-        product[:, self.row_class[self.starts]] = 1.0 / np.multiply.reduceat(
-            factors, self.starts, axis=1
-        )
+        if self.calls.size:
+            own = rates[:, self.microservice, 0 if rates.shape[2] == 1 else self.row_class]
+            factors = 1.0 + (self.calls / own)[:, :, None] * self.s[self.row_class]
+            product[:, self.row_class[self.starts]] = 1.0 / np.multiply.reduceat(
+                factors, self.starts, axis=1
+            )
+        trees = self.round_.classes.trees
+        for fork, at in zip(self.forks, self.fork_class, strict=True):
+            own = rates[:, trees.microservice[fork.rows], 0 if rates.shape[2] == 1 else at]
+            product[:, at] *= fork.transform(own / trees.per_request[fork.rows], self.s[at])
         return self._invert(product, self.room_ms <= 0)
 
     def _fork_rate(self, fork: Fork, at: int, rate: Floats) -> Floats:

@@ -242,6 +242,9 @@ def test_neighbours_and_slopes_equal_what_is_computed_one_by_one(seed):
     found = tails.neighbours(rate, other)
     met, slope = tails.met_and_slopes(rate)
     assert met == pytest.approx(tails.met(rate), abs=1e-14)
+    together = tails.met_at(np.stack((rate, other)))
+    assert together[0] == pytest.approx(met, abs=1e-13)
+    assert together[1] == pytest.approx(tails.met(other), abs=1e-13)
     for m in range(len(round_.microservices)):
         changed = rate.copy()
         changed[m] = other[m]
