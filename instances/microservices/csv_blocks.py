@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tarfile
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -167,8 +168,19 @@ def _frame(path: PathLike, **options: Any) -> Any:
     with _told():
         return cast(Any, pd).read_csv(
             place, dtype=str, keep_default_na=False, encoding="utf-8-sig", index_col=False,
-            compression="gzip" if place.suffix == ".gz" else None, **options,
+            compression=_packing(place), **options,
         )  # fmt: skip
+
+
+def is_tar(path: PathLike) -> bool:
+    """Tell whether a file is an archive, by its name."""
+    return Path(path).name.endswith((".tar", ".tar.gz", ".tgz"))
+
+
+def _packing(place: Path) -> Any:
+    if is_tar(place):  # Alibaba packs each table alone
+        return {"method": "tar", "mode": "r:*"}
+    return "gzip" if place.suffix == ".gz" else None
 
 
 class _told:  # noqa: N801  # used as a statement
@@ -192,5 +204,11 @@ class _told:  # noqa: N801  # used as a statement
         if isinstance(error, pd.errors.ParserError | pd.errors.ParserWarning):
             reason = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
             raise InstanceError(f"not a CSV table: {reason}") from None
+        if isinstance(error, tarfile.TarError):
+            raise InstanceError(f"not a tar archive: {error}") from None
+        if isinstance(error, ValueError) and "TAR archive" in str(error):
+            raise InstanceError(
+                "an archive of several files, or of none: unpack it first"
+            ) from None
         if isinstance(error, OSError):
             raise InstanceError(f"cannot be read: {error.strerror or error}") from None

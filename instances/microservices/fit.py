@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from apportion.instances.columns import Floats, Ints, finite, floats, require
 from apportion.instances.errors import InstanceError, nearest
@@ -26,6 +25,10 @@ SHIFTS = ("minimum", "quantile", "zero")
 
 BINS = 100
 """Bins of the empirical distribution, as Derm's artifact has them."""
+
+NO_SPREAD = 1e-9
+"""Mean excess over the shift, as a share of the times, that rounding alone can make: such times
+are all alike, and their rate would mean nothing."""
 
 FLAT_SLOPE = 1e-6
 """Slope in parts of the rate at rest that stands for one that is not negative."""
@@ -230,7 +233,7 @@ def _fit_level(level: _Level, options: FitOptions) -> None:
         mean = float(above.mean()) if above.size else 0.0
         level.shift = max(low + mean * np.log1p(-q), 0.0)
         rest = np.maximum(times - level.shift, 0.0)
-    if not mean > 0:
+    if not mean > NO_SPREAD * float(times.max()):
         raise InstanceError(
             f"all times at a load of {level.load:g} calls/s are {times[0]:g} ms: no exponential"
         )
@@ -253,6 +256,8 @@ class _Binned(NamedTuple):
 
 def _least_squares(binned: _Binned, start: float) -> float:
     """Fit 1 - exp(-rate x) to the empirical distribution at the ends of the bins."""
+    from scipy.optimize import minimize_scalar  # only who fits waits for it
+
     seen = np.cumsum(binned.share)
 
     def distance(log_rate: float) -> float:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ from apportion.instances.errors import InstanceError
 from apportion.instances.files import PathLike, naming
 from apportion.instances.microservices.alibaba import read_call_graphs
 from apportion.instances.microservices.alibaba_loads import read_containers, read_loads
-from apportion.instances.microservices.csv_blocks import header
+from apportion.instances.microservices.csv_blocks import header, is_tar
 from apportion.instances.microservices.fit import FitOptions, LawFit, fit_law
 from apportion.instances.microservices.fit_linear import TwoLines, fit_two_lines, linear_latency
 from apportion.instances.microservices.fitted_model import (
@@ -176,6 +177,8 @@ def _list_of(files: Files, path: PathLike) -> list[PathLike]:
 def _first(path: PathLike) -> str:
     place = Path(path)
     try:
+        if is_tar(place):
+            return _first_packed(place)
         with gzip.open(place) if place.suffix == ".gz" else place.open("rb") as stream:
             return stream.read(1024).decode("utf-8-sig", errors="replace")
     except FileNotFoundError:
@@ -184,8 +187,19 @@ def _first(path: PathLike) -> str:
         raise InstanceError("is a folder, not a file") from None
     except EOFError:
         raise InstanceError("the file is truncated: its gzip data end early") from None
+    except tarfile.TarError as error:
+        raise InstanceError(f"not a tar archive: {error}") from None
     except OSError as error:
         raise InstanceError(f"cannot be read: {error.strerror or error}") from None
+
+
+def _first_packed(place: Path) -> str:
+    with tarfile.open(place) as archive:
+        inside = next((one for one in archive if one.isfile()), None)
+        stream = None if inside is None else archive.extractfile(inside)
+        if stream is None:
+            raise InstanceError("the archive holds no file")
+        return stream.read(1024).decode("utf-8-sig", errors="replace")
 
 
 def read_traces(

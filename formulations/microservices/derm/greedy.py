@@ -54,7 +54,7 @@ def climb(need: Requirements, budget: Budget, start: Ints | None = None) -> Gree
         counts = counts + step
         met = need.met(counts)
         score = _score(need, met)
-    return Greedy(counts, kept=True)
+    return Greedy(counts, kept=_fits_all(need, counts))
 
 
 def _strides(need: Requirements, counts: Ints) -> Ints:

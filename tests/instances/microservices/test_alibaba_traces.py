@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from apportion.instances.errors import InstanceError
 from apportion.instances.microservices.alibaba import read_call_graphs
 from apportion.instances.microservices.alibaba_loads import read_containers, read_loads
+from apportion.instances.microservices.model_file import files_by_kind
 from apportion.instances.microservices.raw_spans import Faults
 from apportion.instances.microservices.span_trees import TracedCalls, traced_calls
 from apportion.instances.microservices.spans import Spans
@@ -217,6 +219,26 @@ def test_truncated_and_missing_files(tmp_path: Path) -> None:
         list(read_call_graphs([tmp_path / "none.csv"]))
     with pytest.raises(InstanceError, match="sample = 0"):
         list(read_call_graphs([path], sample=0))
+
+
+@pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tgz"])
+def test_tables_are_read_as_they_are_shipped(tmp_path: Path, ending: str) -> None:
+    rows = ["t1,1000,0,(?),http,entry,front,104", "t1,1002,0,(?),http,entry,front,-100"]
+    plain = table(tmp_path, HEAD_2021, *rows)
+    packed = tmp_path / f"MSCallGraph_0{ending}"
+    with tarfile.open(packed, "w" if ending == ".tar" else "w:gz") as archive:
+        archive.add(plain, arcname="MSCallGraph_0.csv")
+    assert calls(traced_calls(one(packed))) == calls(traced_calls(one(plain)))
+    assert files_by_kind([packed]).call_graphs
+    with tarfile.open(packed, "w" if ending == ".tar" else "w:gz") as archive:
+        archive.add(plain, arcname="one.csv")
+        archive.add(plain, arcname="two.csv")
+    with pytest.raises(InstanceError, match="several files"):
+        list(read_call_graphs([packed]))
+    packed.write_bytes(b"no archive")
+    for read in (lambda: list(read_call_graphs([packed])), lambda: files_by_kind([packed])):
+        with pytest.raises(InstanceError, match="not a tar archive"):
+            read()
 
 
 RESOURCE = "timestamp,msname,msinstanceid,nodeid,cpu_utilization,memory_utilization"
