@@ -98,7 +98,7 @@ class Network:
         for depth in range(self.depth):
             own = order[level == depth]
             states, starts = np.unique(self.source[own], return_index=True)
-            out.append((cast(Ints, states), cast(Ints, starts), cast(Ints, own)))
+            out.append((cast(Ints, states), cast(Ints, starts), own))
         return tuple(out)
 
     @cached_property
@@ -162,7 +162,7 @@ def occupied(network: Network, rate: Floats, time_ms: float) -> Floats:
         np.add.at(flow, network.target[steps], flow[network.source[steps]] * speed)
     flow[-1] /= s
     share = np.maximum((flow * weights).sum(axis=2).real / time_ms, 0.0)
-    return cast(Floats, share / share.sum(axis=0))
+    return share / share.sum(axis=0)
 
 
 def _at_once(network: Network, laws: Sequence[Floats], variants: int) -> Floats:
