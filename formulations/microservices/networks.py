@@ -162,7 +162,7 @@ def occupied(network: Network, rate: Floats, time_ms: float) -> Floats:
         np.add.at(flow, network.target[steps], flow[network.source[steps]] * speed)
     flow[-1] /= s
     share = np.maximum((flow * weights).sum(axis=2).real / time_ms, 0.0)
-    return share / share.sum(axis=0)
+    return cast(Floats, share / share.sum(axis=0))
 
 
 def _at_once(network: Network, laws: Sequence[Floats], variants: int) -> Floats:
@@ -170,7 +170,7 @@ def _at_once(network: Network, laws: Sequence[Floats], variants: int) -> Floats:
     flow[0] = 1.0
     for depth in range(network.depth):
         _spread(network, laws, depth, flow)
-    return cast(Floats, flow[:, :, 0].real)
+    return flow[:, :, 0].real
 
 
 def _spread(network: Network, laws: Sequence[Floats], depth: int, flow: Complexes) -> None:
