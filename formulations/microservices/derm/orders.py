@@ -39,7 +39,9 @@ def cheapest_order(
     own = need.tails.classes
     if own.size > MOST_ENUMERATED:
         return _improved(need, budget)
-    every = [_rank(need, np.array(order, dtype=np.int64)) for order in permutations(range(own.size))]
+    every = [
+        _rank(need, np.array(order, dtype=np.int64)) for order in permutations(range(own.size))
+    ]
     every.sort(key=lambda rank: _heuristic(replace(need, rank=rank), budget))
     best: Found | None = None
     chosen, bounds, nodes, limited = every[0], list[float](), 0, False
