@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+Metrics = TypeVar("Metrics")
 
 Unit = Literal["", "count", "s", "GPU s", "ratio", "fraction"]
 """Unit of a raw value; empty for text. Raw values are what CSV and JSON carry."""
@@ -60,3 +63,52 @@ def definitions(metrics: type[Any]) -> dict[str, Definition]:
         for entry in fields(metrics)
         if "metric" in entry.metadata
     }
+
+
+def plain(metrics: Any, nested: Sequence[str], *, timings: bool) -> dict[str, Any]:
+    """Turn a dataclass of metrics into plain data, in the order of its definitions.
+
+    Parameters
+    ----------
+    metrics
+        What was measured.
+    nested
+        Names of its fields that are mappings, which come after the metrics.
+    timings
+        True adds the wall times under ``"timings"``; without them the same run gives the same
+        bytes.
+    """
+    known = definitions(type(metrics))
+    out: dict[str, Any] = {
+        name: getattr(metrics, name) for name, what in known.items() if not what.timing
+    }
+    for name in nested:
+        out[name] = {key: _copied(value) for key, value in getattr(metrics, name).items()}
+    out["time_limited"] = metrics.time_limited
+    if timings:
+        out["timings"] = {
+            name: getattr(metrics, name) for name, what in known.items() if what.timing
+        }
+    return out
+
+
+def _copied(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
+
+
+def read_plain(cls: type[Metrics], data: Mapping[str, Any]) -> Metrics:
+    """Read back what `plain` wrote; wall times that were left out are None.
+
+    Raises
+    ------
+    ValueError
+        On a key that is missing or unknown.
+    """
+    flat: dict[str, Any] = {name: None for name, what in definitions(cls).items() if what.timing}
+    flat |= {**data.get("timings", {})}
+    flat |= {name: value for name, value in data.items() if name != "timings"}
+    known = {entry.name for entry in fields(cls)}  # pyright: ignore[reportArgumentType]
+    if flat.keys() != known:
+        odd = ", ".join(sorted(flat.keys() ^ known))
+        raise ValueError(f"metrics: missing or unknown: {odd}")
+    return cls(**flat)

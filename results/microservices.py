@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 
 from apportion.executor.microservices.records import Run
 from apportion.instances.columns import Bools, Floats
-from apportion.results.definitions import Definition, definitions, metric
+from apportion.results.definitions import (
+    Definition,
+    definitions,
+    metric,
+    plain,
+    read_plain,
+)
 
 _DERM = "Derm (ISCA 2024)"
 _DYNAMICS = "forecasts as in Derm (ISCA 2024); distances our own"
@@ -173,17 +179,7 @@ class MicroserviceMetrics:
             True adds the wall times under ``"timings"``; without them the same run gives the same
             bytes.
         """
-        out: dict[str, Any] = {
-            name: getattr(self, name) for name, what in DEFINITIONS.items() if not what.timing
-        }
-        for name in ("services", "classes", "microservices"):
-            out[name] = dict(getattr(self, name))
-        out["time_limited"] = self.time_limited
-        if timings:
-            out["timings"] = {
-                name: getattr(self, name) for name, what in DEFINITIONS.items() if what.timing
-            }
-        return out
+        return plain(self, ("services", "classes", "microservices"), timings=timings)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MicroserviceMetrics:
@@ -194,14 +190,7 @@ class MicroserviceMetrics:
         ValueError
             On a key that is missing or unknown.
         """
-        flat = {name: None for name, what in DEFINITIONS.items() if what.timing}
-        flat |= {**data.get("timings", {})}
-        flat |= {name: value for name, value in data.items() if name != "timings"}
-        known = {entry.name for entry in fields(cls)}
-        if flat.keys() != known:
-            odd = ", ".join(sorted(flat.keys() ^ known))
-            raise ValueError(f"metrics: missing or unknown: {odd}")
-        return cls(**cast(Any, flat))
+        return read_plain(cls, data)
 
 
 DEFINITIONS: Mapping[str, Definition] = definitions(MicroserviceMetrics)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,13 @@ from apportion.executor.training.records import Run
 from apportion.instances.columns import Floats
 from apportion.results.auditing.evenness import jain
 from apportion.results.deadlines import deadline_outcomes, tenant_misses
-from apportion.results.definitions import Definition, definitions, metric
+from apportion.results.definitions import (
+    Definition,
+    definitions,
+    metric,
+    plain,
+    read_plain,
+)
 from apportion.results.ltgf import FAIR, recorded_until, tenant_fairness
 from apportion.results.per_job import JobOutcomes, job_outcomes
 from apportion.results.tenant_throughput import tenant_throughput
@@ -271,16 +277,7 @@ class TrainingMetrics:
             True adds the wall times under ``"timings"``; without them the same run gives the same
             bytes.
         """
-        out: dict[str, Any] = {
-            name: getattr(self, name) for name, what in DEFINITIONS.items() if not what.timing
-        }
-        out["types"] = {kind: dict(causes) for kind, causes in self.types.items()}
-        out["time_limited"] = self.time_limited
-        if timings:
-            out["timings"] = {
-                name: getattr(self, name) for name, what in DEFINITIONS.items() if what.timing
-            }
-        return out
+        return plain(self, ("types",), timings=timings)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrainingMetrics:
@@ -291,14 +288,7 @@ class TrainingMetrics:
         ValueError
             On a key that is missing or unknown.
         """
-        flat = {name: None for name, what in DEFINITIONS.items() if what.timing}
-        flat |= {**data.get("timings", {})}
-        flat |= {name: value for name, value in data.items() if name != "timings"}
-        known = {entry.name for entry in fields(cls)}
-        if flat.keys() != known:
-            odd = ", ".join(sorted(flat.keys() ^ known))
-            raise ValueError(f"metrics: missing or unknown: {odd}")
-        return cls(**cast(Any, flat))
+        return read_plain(cls, data)
 
 
 DEFINITIONS: Mapping[str, Definition] = definitions(TrainingMetrics)

@@ -9,12 +9,12 @@ followed, and a replay that sees others is refused. Wall times go to ``timings.j
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from apportion.executor.begun import begun
 from apportion.executor.codec import decode, encode
 from apportion.executor.json_lines import Lines
 from apportion.executor.microservices.digest import scenario_digest
@@ -55,27 +55,9 @@ class Journal:
             If the journal there is of another scenario, policy or version, or is damaged before
             its last line.
         """
-        folder.mkdir(parents=True, exist_ok=True)
         header = {"schema": SCHEMA, "scenario": scenario_digest(scenario), "policy": policy}
-        with ExitStack() as opened:
-            journal = opened.enter_context(closing(Lines(folder / "journal.jsonl")))
-            timings = opened.enter_context(closing(Lines(folder / "timings.jsonl")))
-            lines = journal.read()
-            for number, line in enumerate(lines[1:], start=2):
-                if missing := _LINE - line.keys():
-                    raise InstanceError(
-                        f"{journal.path}: line {number} lacks {min(missing)!r};"
-                        " the journal is damaged"
-                    )
-            if lines:
-                _require_same(journal.path, lines[0], header)
-            else:
-                journal.write(header)
-            # wall times are no part of the run: damage there must not stop it
-            times = timings.read(strict=False)[: max(0, len(lines) - 1)]
-            opened.pop_all()
-        spent = [float(line.get("decide_s", math.nan)) for line in times]
-        return cls(lines[1:], spent, (journal, timings))
+        found = begun(folder, header, _LINE)
+        return cls(found.lines, found.decide_s, found.files)
 
     def next(self, view: MicroserviceRound) -> tuple[Decision, float] | None:
         """Take the next decision and its wall time; None when the journal is used up."""
@@ -120,15 +102,6 @@ class Journal:
         """Close the files."""
         for file in self._files:
             file.close()
-
-
-def _require_same(path: Path, found: dict[str, Any], header: dict[str, Any]) -> None:
-    for name, value in header.items():
-        if found.get(name) != value:
-            raise InstanceError(
-                f"{path}: the journal is of {name} {found.get(name)!r}, this run is of {value!r};"
-                " choose another folder or remove it"
-            )
 
 
 def _told(allocation: Allocation) -> dict[str, Any]:
