@@ -22,6 +22,11 @@ DROPPED, SECOND = 12, 6
 """Microservices tried in exchanges: those whose loss hurts least."""
 
 
+LEAST_PRICE = 1e-6
+"""Part of its cost that a container counts at least: where what runs is dear to stop, one more may
+cost nothing or less, and a gain is divided by it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Greedy:
     """A plan, whether it keeps every row, and whether the clock struck."""
@@ -41,13 +46,14 @@ def climb(need: Requirements, budget: Budget, start: Ints | None = None) -> Gree
             return Greedy(counts, kept=False, time_limited=True)
         free = (counts < need.high) & _fits(need, counts)
         scores = _score(need, _neighbours(need, counts, 1, met))
-        gain = np.where(free, score - scores, -np.inf) / need.step_cost(counts)
+        price = np.maximum(need.step_cost(counts), LEAST_PRICE * need.cost)
+        gain = np.where(free, score - scores, -np.inf) / price
         best = int(gain.argmax()) if gain.size else -1
         if best < 0 or not gain[best] > 0.0:
             return Greedy(counts, kept=False)
         step = np.zeros_like(counts)
         step[best] = 1
-        if score > FAR * gain[best] * need.step_cost(counts)[best]:
+        if score > FAR * gain[best] * price[best]:
             several = np.where(gain >= 0.5 * gain[best], _strides(need, counts), 0)
             if _fits_all(need, counts + several):
                 step = np.minimum(several, need.high - counts)
@@ -78,6 +84,17 @@ def trim(need: Requirements, counts: Ints, budget: Budget) -> Greedy:
             return Greedy(counts, kept=True)
         counts = better
     return Greedy(counts, kept=True, time_limited=True)
+
+
+def kept_running(need: Requirements, counts: Ints) -> Ints:
+    """Add what is cheaper to keep than to stop, as far as the cluster goes."""
+    counts = counts.copy()
+    while True:
+        saved = np.where((counts < need.high) & _fits(need, counts), -need.step_cost(counts), 0.0)
+        best = int(saved.argmax()) if saved.size else -1
+        if best < 0 or not saved[best] > 0.0:
+            return counts
+        counts[best] += 1
 
 
 def _exchanged(need: Requirements, counts: Ints, after: Floats) -> Ints | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from apportion.formulations.microservices.derm.chernoff import by_chernoff
-from apportion.formulations.microservices.derm.greedy import climb, trim
+from apportion.formulations.microservices.derm.greedy import climb, kept_running, trim
 from apportion.formulations.microservices.derm.orders import cheapest_order
 from apportion.formulations.microservices.derm.outer_approximation import (
     by_levels,
@@ -70,7 +70,10 @@ class DermProgram:
         )
         if planned is not round_:  # what the dearest class leaves out is called all the same
             least = bounds(round_)[0]
-            need = replace(need, low=np.maximum(need.low, least), high=np.maximum(need.high, least))
+            need = replace(
+                need, low=np.maximum(need.low, least), high=np.maximum(need.high, least),
+                least=np.maximum(need.least, least),
+            )  # fmt: skip
         return cls(round_, policy, planned, need, notes)
 
     @property
@@ -90,6 +93,9 @@ class DermProgram:
         start = time.perf_counter()
         need, given_up = self._achievable()
         plan = climb(need, _NoLimit())
+        if need.raised and not (plan.kept and need.within_capacity(plan.containers)):
+            need = need.lean
+            plan = climb(need, _NoLimit())
         kept = plan.kept and not given_up and need.within_capacity(plan.containers)
         counts = plan.containers if kept else self._least_missed(need, _NoLimit())
         found = Found(counts if kept else None, None)
@@ -152,9 +158,9 @@ class DermProgram:
     def _form(self, need: Requirements, solver: Any, budget: Budget) -> Found:
         match self.policy.form:
             case "levels":
-                return by_levels(need, solver, budget)[0]
+                return _unproved(need, by_levels(need, solver, budget)[0])
             case "no-good":
-                return by_levels(need, solver, budget, tangents=False)[0]
+                return _unproved(need, by_levels(need, solver, budget, tangents=False)[0])
             case "chernoff":
                 return by_chernoff(need, solver, budget)[0]
             case _:
@@ -192,17 +198,19 @@ class DermProgram:
         self, need: Requirements, found: Found, solver: Any, budget: Budget
     ) -> tuple[Ints, Found, str]:
         """Where no plan fitted the cluster: search the smallest one, or show that there is none."""
-        free = replace(need, capacity=np.full(2, np.inf), churn_cost=0.0)
+        lean = need.lean
+        free = replace(lean, capacity=np.full(2, np.inf))
         for of_one, limit in zip(sizes(self.round_), need.capacity, strict=True):
             if not np.isfinite(limit) or not (of_one > 0).all():
                 continue
             small = cheapest(replace(free, cost=of_one), budget, most_nodes=self.policy.most_nodes)
             if small.containers is not None and need.within_capacity(small.containers):
-                better = trim(need, small.containers, budget).containers
+                cheap = kept_running(need, trim(lean, small.containers, budget).containers)
+                better = trim(replace(need, low=lean.low), cheap, budget).containers
                 return better, Found(better, found.bound), "FEASIBLE"
             if small.bound is not None and small.bound > limit * (1.0 + 1e-9):
-                return self._least_missed(need, budget), found, "INFEASIBLE"
-        return self._least_missed(need, budget), found, "NO_SOLUTION"
+                return self._least_missed(lean, budget), found, "INFEASIBLE"
+        return self._least_missed(lean, budget), found, "NO_SOLUTION"
 
     def _least_missed(self, need: Requirements, budget: Budget) -> Ints:
         """Climb as far as the cluster goes, from the bounds up."""
@@ -255,6 +263,11 @@ class DermProgram:
             f"classes {some}: forks whose latency is only known from above; the plan is safe, and"
             " nothing is proved of cheaper ones"
         )
+
+
+def _unproved(need: Requirements, found: Found) -> Found:
+    """Claim nothing of models that knew the cluster, but not the plans that stop what runs."""
+    return replace(found, bound=None, proved=False) if need.raised else found
 
 
 class _NoLimit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import numpy as np
@@ -29,8 +29,11 @@ class Requirements:
     service
         Service each row belongs to, shape (C,).
     low, high
-        Bounds of the containers, shape (M,): every admissible plan lies between them; where
-        nobody calls, both are the count to keep.
+        Bounds of the containers, shape (M,): in a cluster without limits a cheapest plan lies
+        between them; where nobody calls, both are the count to keep.
+    least
+        Counts below which a plan is not admissible, shape (M,): less than ``low`` where more run
+        that cost less to keep than to stop.
     cost
         Of a container, shape (M,).
     churn_cost, before
@@ -47,6 +50,7 @@ class Requirements:
     service: Ints
     low: Ints
     high: Ints
+    least: Ints
     cost: Floats
     churn_cost: float
     before: Ints
@@ -75,6 +79,17 @@ class Requirements:
         """Cost of a plan."""
         moved = np.abs(containers - self.before).sum() if self.churn_cost else 0.0
         return float(self.cost @ containers + self.churn_cost * moved)
+
+    @property
+    def lean(self) -> Requirements:
+        """The same without a price on changes, from the least counts up: what a small cluster holds."""
+        high = np.where(called_by_active(self.round_), self.high, self.least)
+        return replace(self, low=self.least, high=high, churn_cost=0.0)
+
+    @property
+    def raised(self) -> bool:
+        """Whether a cluster that is too small to keep what runs may need a plan below ``low``."""
+        return bool(np.isfinite(self.capacity).any() and (self.low > self.least).any())
 
     def step_cost(self, containers: Ints) -> Floats:
         """Cost of one container more of each microservice, shape (M,)."""
@@ -150,12 +165,14 @@ def requirements(
     low, high, before = bounds(round_)
     if round_.containers is None:
         churn_cost = 0.0  # nobody knows what would change
+    least = low
     if churn_cost:  # who costs less to keep than to stop is kept
-        kept = np.minimum(before, high)
+        kept = np.minimum(before, round_.microservices.most_containers)
         low = np.where(round_.microservices.cost <= churn_cost, np.maximum(low, kept), low)
+        high = np.maximum(low, high)  # those that nobody calls too
     return Requirements(
         compiled, cast(Floats, weight), cast(Floats, budget), cast(Ints, owner), low, high,
-        round_.microservices.cost, churn_cost, before, np.array(room(round_)),
+        least, round_.microservices.cost, churn_cost, before, np.array(room(round_)),
     )  # fmt: skip
 
 
