@@ -45,7 +45,9 @@ def application(seed):
 
 @pytest.mark.parametrize("backend", ["highs", "scip", "cbc"])
 @pytest.mark.parametrize("tangents", [True, False])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(s, marks=pytest.mark.slow) for s in range(8, 208))]
+)
 def test_level_models_find_what_the_search_proves(seed, tangents, backend):
     need = requirements(application(seed))
     known = cheapest(need, FREE)
