@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -95,7 +95,7 @@ class _Seen:
             return np.zeros(len(self.round_.microservices))
         on = forest.critical(own) & (forest.root == int(length.argmax()))
         size = len(self.round_.microservices)
-        return np.bincount(forest.microservice[on], own[on], size)
+        return cast(Floats, np.bincount(forest.microservice[on], own[on], size))
 
 
 @dataclass(frozen=True)
