@@ -98,7 +98,7 @@ class Network:
         for depth in range(self.depth):
             own = order[level == depth]
             states, starts = np.unique(self.source[own], return_index=True)
-            out.append((cast(Ints, states), cast(Ints, starts), own))
+            out.append((states, cast(Ints, starts), own))
         return tuple(out)
 
     @cached_property

@@ -198,7 +198,7 @@ def is_whole(cost: Floats) -> float:
         return 1.0
     scaled: Floats = cost / cost.min()
     for factor in (1, 2, 3, 4, 5, 6, 8, 10, 12, 20, 25, 50, 100):
-        whole = cast(Ints, np.round(scaled * factor).astype(np.int64))
+        whole = np.round(scaled * factor).astype(np.int64)
         if np.allclose(whole, scaled * factor, rtol=1e-12, atol=1e-9):
             return float(cost.min()) / factor * math.gcd(*whole.tolist())
     return 0.0
