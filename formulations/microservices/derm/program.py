@@ -228,9 +228,13 @@ class DermProgram:
     ) -> Decision:  # fmt: skip
         kept, missed = judged(self.round_, counts, rank)
         ids = self.round_.services.id
+        tails = self.need.tails
+        blurred = self.round_.classes.service[tails.classes[~tails.exact]]
         notes = tuple(
-            f"service {str(ids[s])!r}: no number of containers keeps its SLA; it is served to"
-            f" within {NEAR_LEAST:.0%} of the least violation"
+            f"service {str(ids[s])!r}: no number of containers "
+            + ("is known to keep" if s in blurred else "keeps")
+            + f" its SLA; it is served to within {NEAR_LEAST:.0%} of the least violation"
+            + (" by the bound" if s in blurred else "")
             for s in given_up
         )
         if not self.exact:
