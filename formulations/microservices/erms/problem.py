@@ -164,6 +164,11 @@ class Workload:
         return np.clip(least_admissible(self.round_), kinds.least_containers, kinds.most_containers)
 
     @cached_property
+    def overloaded(self) -> Bools:
+        """Microservices that cannot carry their load by the laws with all they may have, shape (M,)."""
+        return least_admissible(self.round_) > self.round_.microservices.most_containers
+
+    @cached_property
     def reach_ms(self) -> Floats:
         """Shortest latency of each service that the bounds allow if it meets nobody, shape (S,)."""
         kinds, services = self.round_.microservices, len(self.round_.services)

@@ -147,7 +147,7 @@ class ErmsProgram:
 
     def _said(self, decision: Decision, found: Found) -> Decision:
         """Add what the solver proved."""
-        hopeless = bool(self.work.hopeless.any())
+        hopeless = bool(self.work.hopeless.any() or self.work.overloaded.any())
         value, bound = decision.objective, None if hopeless else found.bound
         gap = None
         if bound is not None and value is not None:
@@ -167,8 +167,13 @@ class ErmsProgram:
 
     @cached_property
     def _hopeless_notes(self) -> tuple[str, ...]:
-        services, work = self.round_.services, self.work
-        return tuple(
+        services, work, kinds = self.round_.services, self.work, self.round_.microservices
+        overloaded = tuple(
+            f"microservice {str(kinds.id[row])!r}: {kinds.most_containers[row]} containers, all it may"
+            " have, do not carry its load"
+            for row in np.flatnonzero(work.overloaded).tolist()
+        )
+        return overloaded + tuple(
             f"service {str(services.id[row])!r}: its target of {services.target_ms[row]:g} ms is"
             f" below {work.reach_ms[row]:g} ms, the least that any plan reaches by the lines;"
             f" {work.target_ms[row]:g} ms are planned for"
