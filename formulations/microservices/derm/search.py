@@ -25,8 +25,8 @@ from apportion.instances.policy import Budget
 ROOT_ROUNDS, NODE_ROUNDS = 25, 6
 """Tangents at the root and in nodes."""
 
-CHUNK_NODES = 400
-"""Nodes spent on one cost before the search tries the other end."""
+CHUNK_NODES, MORE_NODES = 400, 4
+"""Nodes spent on one cost at first, and by which factor more when they do not settle it."""
 
 ROOT_STEP = 1e-4
 """Share of a plan's cost by which the root bound is told where costs have no common unit."""
@@ -176,31 +176,27 @@ class _Search:
     # ------------------------------------------------------------------ branch and bound
 
     def close(self) -> None:
-        """Raise the bound by units; where one is hard, or there are none, prove the plan itself."""
-        while self.unit > 0.0 and not self.closed and not self.over:
-            cost = self.unit * math.ceil(self.bound / self.unit - GRID_SLACK)
-            done, plan = self._exists(min(cost, self._below(self.unit) * self.unit), CHUNK_NODES)
+        """Raise the bound by units; without a unit, prove the plan itself.
+
+        A step that a few nodes do not settle is tried with more: the bound is what a search that is
+        stopped can still tell.
+        """
+        nodes = CHUNK_NODES
+        while not self.closed and not self.over:
+            if self.unit > 0.0:
+                least = self.unit * math.ceil(self.bound / self.unit - GRID_SLACK)
+                cost = min(least, self._below(self.unit) * self.unit)
+            else:
+                cost = self.value * (1.0 - max(self.gap, self.least_gap) / 2.0)
+            done, plan = self._exists(cost, nodes)
             if plan is not None:
                 self.accept(plan)
-                if self.value > cost * (1.0 + SLACK):
+                if self.value > cost * (1.0 + SAME_COST):
                     return  # a plan that the cluster cannot hold
             elif done:
                 self._refuted(cost)
             else:
-                break
-        while not self.closed and not self.over:
-            cost = self.value * (1.0 - max(self.gap, self.least_gap) / 2.0)
-            if self.unit > 0.0:
-                cost = self._below(self.unit) * self.unit
-            done, plan = self._exists(cost, self.most_nodes)
-            if plan is None:
-                if done:
-                    self._refuted(cost)
-                return
-            value = self.value
-            self.accept(plan)
-            if self.value >= value:
-                return
+                nodes *= MORE_NODES
 
     def _exists(self, cost: float, most: int) -> tuple[bool, Ints | None]:
         """Search a plan within a cost, depth first; tell whether the search was whole."""
