@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 Metrics = TypeVar("Metrics")
 
@@ -83,7 +83,8 @@ def plain(metrics: Any, nested: Sequence[str], *, timings: bool) -> dict[str, An
         name: getattr(metrics, name) for name, what in known.items() if not what.timing
     }
     for name in nested:
-        out[name] = {key: _copied(value) for key, value in getattr(metrics, name).items()}
+        inner: Mapping[str, Any] = getattr(metrics, name)
+        out[name] = {key: _copied(value) for key, value in inner.items()}
     out["time_limited"] = metrics.time_limited
     if timings:
         out["timings"] = {
@@ -93,7 +94,7 @@ def plain(metrics: Any, nested: Sequence[str], *, timings: bool) -> dict[str, An
 
 
 def _copied(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else value  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
+    return dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else value
 
 
 def read_plain(cls: type[Metrics], data: Mapping[str, Any]) -> Metrics:
