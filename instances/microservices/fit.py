@@ -174,7 +174,8 @@ def fit_law(load_per_s: object, time_ms: object, options: FitOptions | None = No
     if len(levels) < 2:  # a line needs two points
         raise InstanceError(
             f"{len(levels)} different load{'' if len(levels) == 1 else 's'} with at least"
-            f" {options.least_samples} samples: the law needs 2 to tell how load slows a call"
+            f" {options.least_samples} samples: the law needs 2 to tell how load slows a call; shorter"
+            " windows may show more"
         )
     for level in levels:
         _fit_level(level, options)
