@@ -78,7 +78,7 @@ def plain(metrics: Any, nested: Sequence[str], *, timings: bool) -> dict[str, An
         True adds the wall times under ``"timings"``; without them the same run gives the same
         bytes.
     """
-    known = definitions(type(metrics))
+    known = definitions(cast("type[Any]", type(metrics)))
     out: dict[str, Any] = {
         name: getattr(metrics, name) for name, what in known.items() if not what.timing
     }
