@@ -26,6 +26,7 @@ from apportion.results.ltgf import TenantFairness, job_ltgf, tenant_fairness, te
 from apportion.results.per_job import JobOutcomes, job_outcomes, per_job_frame, per_round_frame
 from apportion.results.report import (
     HEADLINE,
+    OF_DEADLINES,
     comparison_table,
     definitions_table,
     metrics_table,
@@ -39,6 +40,7 @@ __all__ = [
     "CAUSES",
     "DEFINITIONS",
     "HEADLINE",
+    "OF_DEADLINES",
     "PROPERTIES",
     "Admission",
     "Audit",
