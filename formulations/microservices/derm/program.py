@@ -96,13 +96,11 @@ class DermProgram:
         if need.raised and not (plan.kept and need.within_capacity(plan.containers)):
             need = need.lean
             plan = climb(need, _NoLimit())
-        kept = plan.kept and not given_up and need.within_capacity(plan.containers)
+        kept = plan.kept and need.within_capacity(plan.containers)
         counts = plan.containers if kept else self._least_missed(need, _NoLimit())
         found = Found(counts if kept else None, None)
         stage = Stage("climb", time.perf_counter() - start, answered=True)
-        return self._decision(
-            counts, found, given_up, (stage,), "HEURISTIC" if kept else "NO_SOLUTION"
-        )
+        return self._decision(counts, found, given_up, (stage,), self._status(found, given_up))
 
     def solve(self, solver: Any, budget: Budget) -> Decision:
         """Search the cheapest plan within the budget."""
@@ -112,10 +110,14 @@ class DermProgram:
             short = replace(self.policy, most_nodes=HOPELESS_NODES)
             return replace(self, policy=short).solve(solver, budget)
         found, rank = self._searched(need, solver, budget)
+        if found.containers is None and found.time_limited:
+            return replace(self.incumbent(), time_limited=True)  # it is there in milliseconds
         fallback = found.containers
         status = self._status(found, given_up)
         if fallback is None:
             fallback, found, status = self._small_cluster(need, found, solver, budget)
+            if given_up:  # what no count keeps is not kept in a cluster either
+                status = self._status(found, given_up)
         stage = Stage(
             self.policy.form, time.perf_counter() - start, answered=True,
             note=f"{found.nodes} nodes" if found.nodes else "",
@@ -230,10 +232,12 @@ class DermProgram:
         ids = self.round_.services.id
         tails = self.need.tails
         blurred = self.round_.classes.service[tails.classes[~tails.exact]]
+        near = f"; it is served to within {NEAR_LEAST:.0%} of the least violation"
         notes = tuple(
             f"service {str(ids[s])!r}: no number of containers "
             + ("is known to keep" if s in blurred else "keeps")
-            + f" its SLA; it is served to within {NEAR_LEAST:.0%} of the least violation"
+            + " its SLA"
+            + (near if found.containers is not None else "")
             + (" by the bound" if s in blurred else "")
             for s in given_up
         )

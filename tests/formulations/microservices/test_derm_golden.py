@@ -162,10 +162,22 @@ def test_queue_mode_is_proved_over_both_orders():
 
 
 def test_no_time_still_gives_a_plan():
-    decision = decided(example(), time_limit_s=1e-9)
-    assert decision.time_limited
-    incumbent = Derm().compile(example(), None, Budget.of(None)).incumbent()
-    assert incumbent.allocation.guaranteed.all()
+    for parameters in ({}, {"priority": "uniform"}, {"priority": "queue"}, {"form": "levels"}):
+        decision = decided(example(), time_limit_s=1e-9, **parameters)
+        assert (decision.status, decision.time_limited) == ("HEURISTIC", True)
+        assert decision.allocation.guaranteed.all()
+
+
+def test_no_time_does_not_make_a_hopeless_target_less_so():
+    decision = decided(example(target_ms=1.0), time_limit_s=1e-9)
+    assert (decision.status, decision.time_limited) == ("INFEASIBLE", True)
+    assert "no number of containers keeps its SLA" in decision.notes[0]
+
+
+def test_a_hopeless_target_in_a_small_cluster_is_infeasible_and_promises_no_nearness():
+    decision = decided(example(target_ms=1.0, cpu_cores=1.0))
+    assert decision.status == "INFEASIBLE"
+    assert not any("within 5%" in note for note in decision.notes)
 
 
 @pytest.mark.parametrize(
